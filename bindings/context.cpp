@@ -274,6 +274,9 @@ Args:
         enters its first layer (Batch.add_embeddings()) instead of tokens. If it does not end at the
         last layer, outputs have the residual stream after its last layer as `embeddings`, and no
         logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
+        range(n_layer, n_layer + 1) is the first of Model.n_mtp_layer layers for multi-token
+        prediction, as used by MTP: a row of its input is a hidden state, after the output norm, and
+        the embedding of the next token, (n, 2 * n_embd).
     threads: Number of CPU threads. None: the number of physical cores available to this process.
     isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar",
         "neon", "neon_i8mm" or "neon_bf16". "blas" multiplies more than 16 rows by OpenBLAS, which must

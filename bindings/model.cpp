@@ -113,6 +113,34 @@ py::array tensor(const PyModel& self, const Text& name) {
     return result;
 }
 
+py::array_t<float> tensor_rows(const PyModel& self, const Text& name, const ArrayLike& rows) {
+    const gguf::TensorInfo& tensor = find(self, to_text("name", name));
+    const gguf::File& file = initialized(self.loaded)->file();
+    const Shape& shape = tensor.type.shape;
+    if (shape.rank != 2 || tensor.type.dtype == DType::i32)
+        throw InvalidArgument(text("tensor_rows: name: \"", tensor.name, "\" is not a matrix"));
+    const auto wanted = int32_array<InvalidArgument>("rows", rows);
+    if (wanted.ndim() != 1)
+        throw InvalidArgument(
+            text("tensor_rows: rows: expected the shape (n,), got ", shape_text(wanted)));
+    const std::span numbers(wanted.data(), static_cast<size_t>(wanted.size()));
+    for (const int32_t row : numbers)
+        if (row < 0 || row >= shape[0])
+            throw OutOfRange(
+                text("tensor_rows: rows: expected 0 to ", shape[0] - 1, ", got ", row));
+    const auto width = static_cast<size_t>(shape[1]);
+    std::vector<float> values(numbers.size() * width);
+    {
+        const GilRelease released;
+        std::vector<std::byte> bytes(row_bytes(tensor.type.dtype, width));
+        for (size_t i = 0; i < numbers.size(); ++i) {
+            file.read(tensor, static_cast<uint64_t>(numbers[i]) * bytes.size(), bytes);
+            dequantize(tensor.type.dtype, bytes.data(), values.data() + i * width, width);
+        }
+    }
+    return take_vector(std::move(values), {wanted.size(), shape[1]});
+}
+
 MetadataDict read_metadata(const PathLike& path) {
     const std::string file = to_path("path", path);
     return to_dict([&] {
@@ -201,6 +229,10 @@ void bind_properties(ModelClass& model) {
                                "Length of an input or output embedding.")
         .def_property_readonly("n_layer", number(&ModelInfo::n_layers), "Number of layers.")
         .def_property_readonly(
+            "n_mtp_layer", number(&ModelInfo::n_drafting),
+            "Number of layers for multi-token prediction, which follow the others; "
+            "0 if the file has none or their architecture's are not supported.")
+        .def_property_readonly(
             "n_ctx_train", number(&ModelInfo::n_ctx_train),
             "Context length in training, in tokens; 0 if the file does not state it.")
         .def_property_readonly("n_pos_per_token", number(&ModelInfo::n_pos_per_token),
@@ -234,6 +266,21 @@ Returns:
 
 Raises:
     KeyError: The model has no such tensor.
+    ModelError: The file has changed since it was opened.)")
+        .def("tensor_rows", &tensor_rows, py::arg("name"), py::arg("rows"),
+             R"(Return dequantised copies of rows of a matrix, such as the embeddings of tokens.
+
+Args:
+    name: Name of the tensor, a key of `tensors`.
+    rows: Row numbers, shape (n,).
+
+Returns:
+    float32 ndarray of shape (n, n_in).
+
+Raises:
+    KeyError: The model has no such tensor.
+    ValueError: The tensor is not a matrix.
+    IndexError: A row does not exist.
     ModelError: The file has changed since it was opened.)")
         .def("load_lora", &load_lora, py::arg("path"), py::arg("rank_stabilized") = py::none(),
              R"(Open a low-rank adapter for this model, for use with `Context.set_lora`.

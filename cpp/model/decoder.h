@@ -19,7 +19,18 @@ protected:
     void build_decoder(Step& step) const override;
 
 private:
+    // A layer for multi-token prediction, next to what it has in common with other layers.
+    struct Drafting {
+        NormWeights token_norm, hidden_norm, output_norm;
+        Weight projection;  // [width, 2 width]
+        Weight output;      // [vocab, width]
+    };
+    Drafting read_drafting(const Weights& w, int i) const;
+    void build_drafting(Step& step) const;
+    void emit(Step& step, Value x, const NormWeights& norm, const Weight& output) const;
+
     Weight output_, output_bias_;  // [vocab, width], [vocab]
+    std::vector<Drafting> drafting_;
 };
 
 // A decoder in which the layers without attention have a recurrent mixer. A Mixer is constructed
@@ -29,7 +40,7 @@ template <typename Mixer>
 class RecurrentDecoder final : public Decoder {
 public:
     RecurrentDecoder(const Hparams& hp, const Weights& w, ModelForm form)
-        : Decoder(hp, w, std::move(form)), mixers_(static_cast<size_t>(info().n_layers)) {
+        : Decoder(hp, w, std::move(form)), mixers_(static_cast<size_t>(info().n_all_layers())) {
         for (int i = 0; i < info().n_layers; ++i)
             if (!attends(i))
                 mixers_[static_cast<size_t>(i)].emplace(hp, LayerWeights(w, i), info().width);

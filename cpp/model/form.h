@@ -69,6 +69,9 @@ struct ModelForm {
     float logit_scale = 1.0f;
     float logit_softcap = 0.0f;  // 0: none
 
+    // Adds the layers for multi-token prediction, if the file has them. Each has the form of the
+    // last layer that attends. Call it after everything else is set.
+    void add_drafting_layers(const Hparams& hparams, const Weights& weights);
     void set_windows(const std::vector<Window>& windows);
     // Makes the last `n` layers store nothing. Each reads the keys and values of the last layer
     // before them that has the same window. Throws ModelError if there is no such layer or if its

@@ -45,7 +45,7 @@ Graph Model::build(const PlanKey& key, const MemoryLayout& layout,
 
 MemorySpecs Model::memory_specs_of(const LayerRange& layers) const {
     MemorySpecs specs = memory_specs();
-    for (int i = 0; i < info_.n_layers; ++i)
+    for (int i = 0; i < info_.n_all_layers(); ++i)
         if (!layers.has(i)) specs[static_cast<size_t>(i)].clear();
     return specs;
 }
@@ -112,7 +112,7 @@ ModelInfo read_info(const Hparams& hp, const Weights& weights) {
             return tensor.name.starts_with(next) || tensor.name.starts_with("enc." + next);
         }))
         hp.refuse("block_count", text("is ", info.n_layers, ", but the file has more layers"));
-    // The last layers may be for multi-token prediction; these are not run.
+    // The last layers may be for multi-token prediction: see ModelForm::add_drafting_layers().
     info.n_layers -= hp.index("nextn_predict_layers", info.n_layers - 1, 0);
     return info;
 }

@@ -36,6 +36,9 @@ struct ModelInfo {
     int64_t n_positions = 0;  // positions that have a learned vector; 0: positions are not limited
     int width = 0;            // of the residual stream
     int n_layers = 0;
+    // Layers for multi-token prediction, which follow the others; 0 if the file has none or its
+    // architecture's are not supported. A context runs either the other layers or one of these.
+    int n_drafting = 0;
     int n_input_parts =
         1;  // parts of an embedding input, each of `width` elements; see arch/qwen.cpp
     int given_width = 0;  // of an embedding input; 0: n_input_parts * width
@@ -51,8 +54,11 @@ struct ModelInfo {
     Pooling pooling = Pooling::none;
     int n_scores = 0;               // per sequence, from a scoring head; 0: no head
     Pooling scored = Pooling::cls;  // pooling for the head if `pooling` is rank
+    int n_all_layers() const { return n_layers + n_drafting; }
+    bool drafts(const LayerRange& layers) const { return layers.begin >= n_layers; }
     // Elements of an embedding input of the first of these layers.
     int input_width(const LayerRange& layers) const {
+        if (drafts(layers)) return 2 * width;  // a hidden state and the embedding of a token
         if (!layers.has_first()) return n_passed_parts * width;
         return given_width > 0 ? given_width : n_input_parts * width;
     }

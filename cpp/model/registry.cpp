@@ -117,18 +117,18 @@ struct Architecture {
 constexpr std::array kArchitectures = {PLAIT_ARCHITECTURES(PLAIT_ROW)};
 #undef PLAIT_ROW
 
-// The name prefixes of layers for multi-token prediction, which are not run.
-std::vector<std::string> drafting_layers(const Hparams& hp, const Model& model) {
-    const int first = model.info().n_layers;
+// The name prefixes of layers for multi-token prediction that cannot be run.
+std::vector<std::string> ignored_layers(const Hparams& hp, const ModelInfo& info) {
     const int n = hp.index("nextn_predict_layers", Hparams::kMaxLayers, 0);
     std::vector<std::string> prefixes;
-    for (int i = 0; i < n; ++i) prefixes.push_back(text("blk.", first + i, "."));
+    for (int i = info.n_drafting; i < n; ++i)
+        prefixes.push_back(text("blk.", info.n_layers + i, "."));
     return prefixes;
 }
 
 std::unique_ptr<Model> make(const Architecture& architecture, const Hparams& hp, const Weights& w) {
     std::unique_ptr<Model> model = architecture.make(hp, w);
-    w.expect_all_read(drafting_layers(hp, *model));
+    w.expect_all_read(ignored_layers(hp, model->info()));
     expect_all_keys_read(hp);
     return model;
 }

@@ -42,8 +42,9 @@ Value Step::given_part(int64_t width, int parts, int part) {
 
 Value Step::passed(const ModelInfo& model, int part) {
     PLAIT_CHECK(!layers().has_first() && key_.input == InputKind::embeddings);
-    const Value all = given(int64_t{model.n_passed_parts} * model.width);
-    return model.n_passed_parts == 1 ? all : slice(all, int64_t{part} * model.width, model.width);
+    const int width = model.input_width(layers());
+    const Value all = given(width);
+    return width == model.width ? all : slice(all, int64_t{part} * model.width, model.width);
 }
 
 Value Step::positions() {

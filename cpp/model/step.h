@@ -34,8 +34,8 @@ public:
     // Returns the rows of another table for the same tokens. If the input is embeddings, returns
     // the row of token 0 (padding) for each.
     Value embed_again(const Weight& table);
-    // Returns part number `part` of what the layer before the range passes on, which is the input if
-    // the range does not start at layer 0. [n, width]
+    // Returns part number `part` of the input of a range that does not start at layer 0: what the
+    // layer before it passes on, or what a layer for multi-token prediction reads. [n, width]
     Value passed(const ModelInfo& model, int part = 0);
     // Returns part number `part` of embedding inputs of layer 0 whose rows have `parts` times `width`
     // elements. Returns an empty Value if the input is something else.

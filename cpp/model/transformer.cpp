@@ -46,6 +46,19 @@ ModelForm ModelForm::hybrid(const Hparams& hp, const Weights& w, const Norm& nor
     return form;
 }
 
+void ModelForm::add_drafting_layers(const Hparams& hp, const Weights& w) {
+    const int n = hp.index("nextn_predict_layers", Hparams::kMaxLayers, 0);
+    for (int i = 0; i < n; ++i)
+        if (!w.has(text("blk.", info.n_layers + i, ".nextn.eh_proj.weight"))) return;
+    info.n_drafting = n;
+    const auto n_all = static_cast<size_t>(info.n_all_layers());
+    const auto last =
+        std::find_if(attention.rbegin(), attention.rend(),
+                     [](const AttentionForm& layer) { return layer.heads.n_kv_heads > 0; });
+    attention.resize(n_all, last == attention.rend() ? AttentionForm{} : *last);
+    if (!mixture.layers.empty()) mixture.layers.resize(n_all, mixture.layers.back());
+}
+
 void ModelForm::set_windows(const std::vector<Window>& windows) {
     for (size_t i = 0; i < attention.size(); ++i) attention[i].window = windows[i];
 }
@@ -77,7 +90,7 @@ Transformer::Transformer(const Hparams& hp, const Weights& w, ModelForm form)
     if (form_.has_embedding_norm) embedding_norm_ = read_norm(w, "token_embd_norm", width);
     if (!form_.output_norm.empty())
         output_norm_ = read_norm(w, form_.output_norm, width, form_.norm);
-    for (int i = 0; i < info().n_layers; ++i)
+    for (int i = 0; i < info().n_all_layers(); ++i)
         layers_.push_back(read_layer(hp, LayerWeights(w, i), i));
 }
 
@@ -115,7 +128,7 @@ std::vector<StateSpec> Transformer::layer_memory(int i) const {
 
 MemorySpecs Transformer::memory_specs() const {
     MemorySpecs specs;
-    for (int i = 0; i < info().n_layers; ++i) specs.push_back(layer_memory(i));
+    for (int i = 0; i < info().n_all_layers(); ++i) specs.push_back(layer_memory(i));
     return specs;
 }
 

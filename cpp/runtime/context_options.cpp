@@ -62,12 +62,18 @@ void check_fits(const MemoryLayout& layout, const MemoryOptions& options, bool o
 
 LayerRange range_of(const std::optional<ContextOptions::Range>& given, const ModelInfo& model) {
     if (!given) return {.begin = 0, .end = model.n_layers};
-    if (given->begin < 0 || given->end <= given->begin || given->end > model.n_layers)
+    const bool drafts = given->begin >= model.n_layers && given->begin < model.n_all_layers() &&
+                        given->end == given->begin + 1;
+    if (!drafts &&
+        (given->begin < 0 || given->end <= given->begin || given->end > model.n_layers)) {
+        const std::string or_one = text(", or one of the layers ", model.n_layers, " to ",
+                                        model.n_all_layers() - 1, " for multi-token prediction");
         throw InvalidArgument(text("layers: expected a range within range(0, ", model.n_layers,
-                                   ") that is not empty, got range(", given->begin, ", ",
-                                   given->end, ")"));
+                                   ") that is not empty", model.n_drafting > 0 ? or_one : "",
+                                   ", got range(", given->begin, ", ", given->end, ")"));
+    }
     const LayerRange range{static_cast<int>(given->begin), static_cast<int>(given->end)};
-    if (!range.is_whole(model.n_layers) && !model.joint_layers.empty())
+    if (!drafts && !range.is_whole(model.n_layers) && !model.joint_layers.empty())
         throw UnsupportedError(text("layers: ", model.arch,
                                     " models cannot run only some layers: ", model.joint_layers));
     return range;

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
     from plait.generation.long_context import SelfExtend, attention_sinks
     from plait.generation.messages import Message, ToolCall, tool_schema
+    from plait.generation.mtp import MTP
     from plait.generation.prefix_store import PrefixStore
     from plait.generation.request import Request
     from plait.generation.sampler import Sampler
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
     from plait.vision import ImageEmbeddings, Vision
 
 __all__ = [
+    "MTP",
     "Acceptance",
     "Adapter",
     "BackendError",
@@ -165,6 +167,7 @@ _MODULES = {
     "LogProbability": "inspect.gradients",
     "Logit": "inspect.gradients",
     "LogitDifference": "inspect.gradients",
+    "MTP": "generation.mtp",
     "Message": "generation.messages",
     "PatchSweep": "evaluation.patching",
     "PrefixStore": "generation.prefix_store",

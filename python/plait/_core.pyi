@@ -229,6 +229,25 @@ class Model:
             KeyError: The model has no such tensor.
             ModelError: The file has changed since it was opened.
         """
+    def tensor_rows(
+        self, name: str, rows: numpy.typing.ArrayLike
+    ) -> numpy.typing.NDArray[numpy.float32]:
+        """
+        Return dequantised copies of rows of a matrix, such as the embeddings of tokens.
+
+        Args:
+            name: Name of the tensor, a key of `tensors`.
+            rows: Row numbers, shape (n,).
+
+        Returns:
+            float32 ndarray of shape (n, n_in).
+
+        Raises:
+            KeyError: The model has no such tensor.
+            ValueError: The tensor is not a matrix.
+            IndexError: A row does not exist.
+            ModelError: The file has changed since it was opened.
+        """
     @property
     def arch(self) -> str:
         """
@@ -256,6 +275,11 @@ class Model:
     def n_layer(self) -> int:
         """
         Number of layers.
+        """
+    @property
+    def n_mtp_layer(self) -> int:
+        """
+        Number of layers for multi-token prediction, which follow the others; 0 if the file has none or their architecture's are not supported.
         """
     @property
     def n_params(self) -> int:
@@ -530,6 +554,9 @@ class Context:
             enters its first layer (Batch.add_embeddings()) instead of tokens. If it does not end at the
             last layer, outputs have the residual stream after its last layer as `embeddings`, and no
             logits. For encoder-decoder models, the range is one of the decoder; the encoder runs whole.
+            range(n_layer, n_layer + 1) is the first of Model.n_mtp_layer layers for multi-token
+            prediction, as used by MTP: a row of its input is a hidden state, after the output norm, and
+            the embedding of the next token, (n, 2 * n_embd).
         threads: Number of CPU threads. None: the number of physical cores available to this process.
         isa: Highest CPU instruction set to use: "scalar", "avx2", "avx512" or "amx"; on ARM, "scalar",
             "neon", "neon_i8mm" or "neon_bf16". "blas" multiplies more than 16 rows by OpenBLAS, which must

@@ -33,6 +33,7 @@ std::unique_ptr<Model> make_glm4moe(const Hparams& hp, const Weights& w) {
                    {.qk_norm = normalizes ? QkNorm::shared : QkNorm::none});
     form.norms = {.mixer_in = "attn_norm", .block_in = "post_attention_norm"};
     form.mixture = read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid});
+    form.add_drafting_layers(hp, w);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }
 

@@ -11,7 +11,7 @@ class LatentDecoder final : public Decoder {
 public:
     LatentDecoder(const Hparams& hp, const Weights& w, ModelForm form, LatentAttention attention)
         : Decoder(hp, w, std::move(form)), attention_(std::move(attention)) {
-        for (int i = 0; i < info().n_layers; ++i)
+        for (int i = 0; i < info().n_all_layers(); ++i)
             latent_.push_back(read_latent_weights(LayerWeights(w, i), info().width, attention_));
     }
 
@@ -47,6 +47,7 @@ private:
 std::unique_ptr<Model> make_deepseek2(const Hparams& hp, const Weights& w) {
     ModelForm form(read_info(hp, w), Norm::rms(hp));
     form.mixture = read_shared_mixture(hp, form.info.n_layers);
+    form.add_drafting_layers(hp, w);
     LatentAttention attention = read_latent_attention(hp, RopePairs::neighbours);
     scale_scores_by_yarn(hp, attention);
     return std::make_unique<LatentDecoder>(hp, w, std::move(form), std::move(attention));

@@ -30,6 +30,7 @@ std::unique_ptr<Model> make_delta_net(const Hparams& hp, const Weights& w, Model
     const std::vector<bool> recurrent = read_recurrent_layers(hp, form.info.n_layers);
     for (size_t i = 0; i < recurrent.size(); ++i)
         if (recurrent[i]) form.attention[i] = {};
+    form.add_drafting_layers(hp, w);
     return std::make_unique<RecurrentDecoder<DeltaNetMixer>>(hp, w, std::move(form));
 }
 

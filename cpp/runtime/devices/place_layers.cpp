@@ -18,7 +18,7 @@ namespace {
 // Returns the depth of a layer of the memory. The layers of an encoder follow those of the decoder,
 // and their depth starts at 0 again.
 size_t depth_of(const ModelInfo& info, size_t layer) {
-    const auto n_decoder = static_cast<size_t>(info.n_layers);
+    const auto n_decoder = static_cast<size_t>(info.n_all_layers());
     return info.has_encoder && layer >= n_decoder ? layer - n_decoder : layer;
 }
 

@@ -13,6 +13,7 @@ from plait.display.plots import expect_axes, new_axes
 from plait.errors import UnsupportedError
 from plait.figures.reading import TextReading
 from plait.numerics import log_softmax
+from plait.output_norm import OutputNorm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,9 +94,10 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
         raise unsupported
     output = "output.weight" if "output.weight" in source.tensors else "token_embd.weight"
     matrix = source.tensor(output)
+    norm = OutputNorm(source)
     logprobs = []
     for values in hidden:
-        rows = _normalised(source, values.reshape(len(values), -1)) @ matrix.T
+        rows = norm(values.reshape(len(values), -1)) @ matrix.T
         logprobs.append(log_softmax(rows).astype(np.float32))
     expected = log_softmax(final)
     likely = expected > expected.max(axis=1, keepdims=True) - 5
@@ -107,22 +109,3 @@ def logit_lens(model: Model | Context, text: str) -> LogitLens:
         for rows in logprobs
     ]
     return LogitLens(np.stack(logprobs), read.tokens, best)
-
-
-def _normalised(model: Model, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Apply the output norm: LayerNorm if it has a bias, else RMSNorm."""
-    weight = model.tensor("output_norm.weight")
-    if "output_norm.bias" in model.tensors:
-        centred = rows - rows.mean(axis=1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(axis=1, keepdims=True) + _epsilon(model, ""))
-        normal: npt.NDArray[np.float32] = centred / scale * weight + model.tensor(
-            "output_norm.bias"
-        )
-        return normal
-    scale = np.sqrt((rows**2).mean(axis=1, keepdims=True) + _epsilon(model, "_rms"))
-    scaled: npt.NDArray[np.float32] = rows / scale * weight
-    return scaled
-
-
-def _epsilon(model: Model, kind: str) -> float:
-    return float(model.metadata.get(f"{model.arch}.attention.layer_norm{kind}_epsilon", 1e-5))

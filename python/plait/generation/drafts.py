@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, SupportsIndex
+from typing import TYPE_CHECKING, Protocol, SupportsIndex, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +93,27 @@ class Drafter(Protocol):
 
     def release(self, key: Hashable) -> None:
         """Free what is stored for a generation that has ended."""
+
+
+@runtime_checkable
+class StateReader(Drafter, Protocol):
+    """Protocol of drafters that also need intermediate values of the verifying model, as MTP does.
+
+    Attributes:
+        reads: Name of the value, as in Context.value_names(), with one row per token.
+    """
+
+    reads: str
+
+    def observe(self, key: Hashable, tokens: list[int], start: int, states: Row) -> None:
+        """Take the values of tokens that the model has computed, accepted or not.
+
+        Args:
+            key: Identifies the generation.
+            tokens: All tokens of the generation, without draft tokens.
+            start: Position of the first value.
+            states: float32 (n, n_embd).
+        """
 
 
 class PromptLookup:
@@ -287,23 +308,37 @@ class DraftModel:
 
     def _read(self, ctx: Context, reads: list[tuple[Hashable, list[int]]]) -> list[Row]:
         """Return the logits after the last token of each generation."""
-        rows: dict[Hashable, Row] = {}
-        left = [(key, list(tokens)) for key, tokens in reads]
-        while left:
-            batch, room, answered, rest = Batch(), ctx.n_batch, [], []
-            for key, tokens in left:
-                part, more = tokens[:room], tokens[room:]
-                room -= len(part)
-                if part:
-                    batch.add_sequence(
-                        part, seq=self._held[key][0], logits="none" if more else "last"
-                    )
-                    answered += [] if more else [key]
-                if more:
-                    rest.append((key, more))
-            out = ctx.decode(batch)
-            rows.update(zip(answered, out, strict=True))
-            left = rest
+        rows: list[Row] = []
+        for call in in_calls([len(tokens) for _, tokens in reads], ctx.n_batch):
+            batch = Batch()
+            for i, begin, end in call:
+                key, tokens = reads[i]
+                last = end == len(tokens)
+                batch.add_sequence(
+                    tokens[begin:end], seq=self._held[key][0], logits="last" if last else "none"
+                )
+            rows += list(ctx.decode(batch))
         for key, tokens in reads:
             self._held[key][1].extend(tokens)
-        return [rows[key] for key, _ in reads]
+        return rows
+
+
+def in_calls(lengths: list[int], n_batch: int) -> list[list[tuple[int, int, int]]]:
+    """Divide sequences of these lengths, in order, into calls of at most `n_batch` entries.
+
+    Returns:
+        For each call, the numbers of its sequences with the begin and end of the part of each.
+    """
+    calls: list[list[tuple[int, int, int]]] = []
+    room = 0
+    for i, length in enumerate(lengths):
+        begin = 0
+        while begin < length:
+            if room == 0:
+                calls.append([])
+                room = n_batch
+            end = min(length, begin + room)
+            calls[-1].append((i, begin, end))
+            room -= end - begin
+            begin = end
+    return calls

@@ -23,7 +23,7 @@ from plait.generation.sampler import Sampler
 from plait.generation.slices import (
     Slice,
     add_drafts,
-    batch_of,
+    decode,
     draw_all,
     image_slices,
     prompt_shares,
@@ -412,13 +412,15 @@ class Scheduler(Closeable):
         """Decode the slices and return the logits. If the cache is full, preempts requests and removes their slices."""
         while slices:
             try:
-                out = self._ctx.decode(batch_of(slices))
+                out, readings = decode(self._ctx, slices)
             except CacheFull as error:
                 self._make_room(slices, error)
                 continue
             for part in slices:
                 part.request.n_cached += part.n_pending + len(part.draft)
                 self._pool.prefixes.processed(part.request)
+            for reading in readings:
+                reading.report()
             if out.logits is None and any(part.has_output for part in slices):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits

@@ -10,11 +10,13 @@ import numpy as np
 
 from plait._core import Batch
 from plait.errors import CacheFull
-from plait.generation.drafts import DraftRequest
+from plait.generation.drafts import DraftRequest, StateReader
 from plait.generation.draws import Row, draw
 
 if TYPE_CHECKING:
+    from plait._core import Output
     from plait.cache.sequence import Sequence
+    from plait.context import Context
     from plait.generation.drafts import Drafter
     from plait.generation.request import Request
     from plait.vision.encoder import ImageEmbeddings
@@ -148,6 +150,45 @@ def batch_of(slices: list[Slice]) -> Batch:
         batch.add_sequence(tokens + part.draft, seq=request.seq, logits=output)
         row += int(output.sum())
     return batch
+
+
+@dataclass(slots=True)
+class Reading:
+    """The intermediate values of a slice, for a drafter that reads them."""
+
+    reader: StateReader
+    request: Request
+    start: int  # position of the first value
+    states: Row
+
+    def report(self) -> None:
+        """Give the drafter the values."""
+        self.reader.observe(self.request, self.request.all, self.start, self.states)
+
+
+def decode(ctx: Context, slices: list[Slice]) -> tuple[Output, list[Reading]]:
+    """Decode the slices.
+
+    Returns:
+        The output, and the values for those drafters that read any.
+    """
+    batch = batch_of(slices)
+    drafters = [part.request.draft for part in slices]
+    readers = [one if isinstance(one, StateReader) else None for one in drafters]
+    names = {reader.reads for reader in readers if reader is not None}
+    if not names:
+        return ctx.decode(batch), []
+    with ctx.capture(*names) as seen:
+        out = ctx.decode(batch)
+    readings = []
+    begin = 0
+    for part, reader in zip(slices, readers, strict=True):
+        end = begin + part.n_pending + len(part.draft)
+        if reader is not None:
+            states = seen[reader.reads][begin:end]
+            readings.append(Reading(reader, part.request, part.request.n_cached, states))
+        begin = end
+    return out, readings
 
 
 def draw_all(live: list[Slice], rows: Row) -> list[tuple[int, float] | BaseException]:

@@ -20,6 +20,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import same_bits
+from python.reference_data import model_path
 from reference.cache_model import CacheModel, Entry, Full, Refused, Window
 
 N_CTX, N_SEQ = 40, 4
@@ -332,23 +333,11 @@ def variant(request: pytest.FixtureRequest) -> Variant:
     return request.param
 
 
-def reference_model(data_dir: Path, name: str) -> Path | None:
-    """Return the path of a model of the reference data, or None if it is not there."""
-    for folder in (data_dir, data_dir.parent / "data-2026"):
-        path = folder / "conformance" / name / "model.gguf"
-        if path.is_file():
-            return path
-    return None
-
-
 @pytest.fixture
 def model(variant: Variant, tiny_path: Path, request: pytest.FixtureRequest) -> plait.Model:
     if variant.model is None:
         return plait.Model(tiny_path)
-    path = reference_model(request.getfixturevalue("data_dir"), variant.model)
-    if path is None:
-        pytest.skip(f"no {variant.model} in the reference data")
-    return plait.Model(path)
+    return plait.Model(model_path(request.getfixturevalue("data_dir"), variant.model))
 
 
 def play(model: plait.Model, variant: Variant, seed: int, n: int) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 
 N = 24
 
@@ -66,10 +67,7 @@ def test_a_masked_position_is_not_seen(tiny: plait.Model) -> None:
 
 @pytest.mark.parametrize("name", ["mamba", "rwkv6", "falcon-h1"])
 def test_memories_that_cannot(data_dir: Path, name: str) -> None:
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.exists():
-        pytest.skip(f"no {name} among the reference data")
-    with plait.Context(plait.Model(path), n_ctx=64, n_seq_max=2) as ctx:
+    with plait.Context(plait.Model(model_path(data_dir, name)), n_ctx=64, n_seq_max=2) as ctx:
         seq = ctx.sequence()
         filled(ctx, seq, 12)
         before = ctx.kv.to_bytes()

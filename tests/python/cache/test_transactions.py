@@ -13,6 +13,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import feed, same_bits
+from python.reference_data import model_path
 
 N_CTX, N_SEQ = 64, 4
 CLOSED = r"sequence \d is closed"
@@ -42,11 +43,7 @@ Operation = Callable[[plait.Context], Any]
 def open_model(name: str | None, tiny: plait.Model, data_dir: Path) -> plait.Model:
     if name is None:
         return tiny
-    for folder in (data_dir, data_dir.parent / "data-2026"):
-        path = folder / "conformance" / name / "model.gguf"
-        if path.is_file():
-            return plait.Model(path)
-    pytest.skip(f"no {name} among the reference data")
+    return plait.Model(model_path(data_dir, name))
 
 
 def state(ctx: plait.Context) -> tuple[Any, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 
 N = 16
 RNG = np.random.default_rng(11)
@@ -64,14 +65,6 @@ def test_written_rows_are_read_back(tiny: plait.Model, kv: str, kind: str) -> No
             assert ctx.kv.to_bytes(seq=0) == data
 
 
-def kinds(data_dir: Path, name: str) -> plait.Model:
-    for folder in (data_dir, data_dir.parent / "data-2026"):
-        path = folder / "conformance" / name / "model.gguf"
-        if path.is_file():
-            return plait.Model(path)
-    pytest.skip(f"no {name} among the reference data")
-
-
 MODELS = [
     "gemma3",
     "cohere2",
@@ -91,7 +84,7 @@ MODELS = [
 )
 def test_a_sequence_can_be_rebuilt_from_its_rows(data_dir: Path, name: str, kind: str) -> None:
     """A sequence that gets the rows of another in every layer has the same rows, for every kind of memory."""
-    model = kinds(data_dir, name)
+    model = plait.Model(model_path(data_dir, name))
     with plait.Context(model, n_ctx=64, n_seq_max=2, type_k=kind, type_v=kind) as ctx:
         if ctx.kv.kind == "cross":
             source = plait.Batch()
@@ -174,7 +167,7 @@ def test_pending_shifts_are_applied_first(tiny: plait.Model) -> None:
 
 def test_a_fork_that_was_written_is_no_checkpoint_of_it(data_dir: Path) -> None:
     """A rewind never takes rows from a sequence in which they were replaced."""
-    model = kinds(data_dir, "gemma3")
+    model = plait.Model(model_path(data_dir, "gemma3"))
     with plait.Context(model, n_ctx=64, n_seq_max=2, type_v="f32") as ctx:
         seq = ctx.sequence()
         filled(ctx, seq, 6)
@@ -210,7 +203,7 @@ def test_later_tokens_attend_to_the_new_rows(tiny: plait.Model) -> None:
 
 
 def test_a_recurrent_layer_is_refused_by_name(data_dir: Path) -> None:
-    with plait.Context(kinds(data_dir, "mamba"), n_ctx=64) as ctx:
+    with plait.Context(plait.Model(model_path(data_dir, "mamba")), n_ctx=64) as ctx:
         filled(ctx, 0)
         with pytest.raises(plait.UnsupportedError, match="layer 0 is recurrent"):
             ctx.kv.write(0, 0, [0], np.zeros((1, 1, 1), np.float32))

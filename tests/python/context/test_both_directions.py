@@ -3,6 +3,7 @@
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 
 WIDE = {"n_ctx": 64, "type_k": "f32", "type_v": "f32"}
 
@@ -27,10 +28,7 @@ def decode(ctx, rows, *, both=False, prefix=(5,), after=(7, 8)):
 
 @pytest.mark.parametrize("name", ["gemma3", "llama-gqa", "qwen2"])
 def test_embeddings_see_later_ones_and_tokens_do_not(data_dir, name):
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.is_file():
-        pytest.skip(f"the reference data has no model {name}")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, name))
     rows = rows_of(model)
     with plait.Context(model, **WIDE) as ctx:
         got = decode(ctx, rows, both=True)
@@ -78,10 +76,7 @@ def test_more_embeddings_than_a_microbatch_are_refused(tiny):
 
 
 def test_recurrent_models_refuse(data_dir):
-    path = data_dir / "conformance" / "mamba" / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the reference data has no model mamba")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, "mamba"))
     with plait.Context(model, n_ctx=64) as ctx:
         batch = plait.Batch()
         batch.add_embeddings(rows_of(model), both_directions=True)

@@ -15,6 +15,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import batch, contents, feed, same_bits, tokens
+from python.reference_data import model_path
 
 from python import gguf_writer, lora_models
 
@@ -414,10 +415,7 @@ def test_ranges_keep_their_model(tmp_path):
 
 @pytest.mark.parametrize("name", ["qwen3vl-a", "qwen3vlmoe"])
 def test_image_embeddings_need_the_layers_that_read_them(data_dir, name):
-    path = data_dir.parent / "data-2026" / "conformance" / name / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the second part of the reference data is not beside the first")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, name))
     rng = np.random.default_rng(3)
     wide = rng.standard_normal((5, 3 * model.n_embd)).astype(np.float32)
     with plait.Context(model, n_ctx=32) as ctx, Chain(model, 2, n_ctx=32) as chain:

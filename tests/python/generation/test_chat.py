@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import plait
 import pytest
 from plait.tokenizer.chat_template import ChatTemplate
+from python.reference_data import model_path
 
 from python import gguf_writer
 
@@ -216,10 +217,7 @@ def test_a_custom_template(talker):
 @pytest.mark.parametrize("full", ["error", "truncate"])
 def test_memories_without_partial_removal(data_dir, name, full):
     """A turn costs only its new tokens; after an edit everything is recomputed with the same answer."""
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.exists():
-        pytest.skip(f"no {name} among the reference data")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, name))
     template = ChatTemplate({"tokenizer.chat_template": TEMPLATE}, model.tokenizer)
     vars(model)["chat_template"] = template  # where the cached property is stored
     with plait.Context(model, n_ctx=200) as ctx, plait.Chat(ctx, full=full, max_tokens=5) as chat:

@@ -5,6 +5,7 @@ import plait
 import pytest
 from plait.generation.drafts import DraftRequest
 from python.drive import tokens
+from python.reference_data import model_path
 
 from python import gguf_writer
 
@@ -111,10 +112,7 @@ def test_drawn_text_has_the_same_distribution(demo_model):
 @pytest.mark.parametrize("name", ["mamba", "rwkv7", "falcon-h1", "gemma3", "qwen3next"])
 def test_memories_without_partial_removal(data_dir, name):
     """Such memories return to a fork after a rejected draft."""
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.exists():
-        pytest.skip(f"no {name} among the reference data")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, name))
     asked = [tokens(12, seed, 100) for seed in range(3)]
     with plait.Context(model, n_ctx=64, n_seq_max=8) as ctx:
         want = texts(ctx, asked, 16)

@@ -10,6 +10,7 @@ import plait
 import pytest
 from plait.generation.stops import StopStrings
 from python.drive import feed, tokens
+from python.reference_data import model_path
 
 
 def greedy(model, ids, n, **options):
@@ -143,10 +144,7 @@ def test_kept_prefixes_give_way_to_prompts(tiny):
 )
 def test_memories_that_fork_whole_sequences_share_at_branches(data_dir, name):
     """Recurrent states and windows: a fork is kept where prompts diverge."""
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.exists():
-        pytest.skip(f"no {name} among the reference data")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, name))
     prefix, middle = tokens(40, 1, 100), tokens(20, 2, 100)
     prompts = [
         prefix + middle + tokens(3, 3, 100),
@@ -376,10 +374,7 @@ def test_random_cancels_and_failures_leave_no_rows(tiny, kv):
 
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 def test_nor_do_they_in_states_and_windows(data_dir, name):
-    path = data_dir / "conformance" / name / "model.gguf"
-    if not path.exists():
-        pytest.skip(f"no {name} among the reference data")
-    storm(plait.Model(path), "unified", 300, 3)
+    storm(plait.Model(model_path(data_dir, name)), "unified", 300, 3)
 
 
 @pytest.mark.slow

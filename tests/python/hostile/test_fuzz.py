@@ -14,8 +14,9 @@ from pathlib import Path
 
 import plait
 import pytest
-from python.cache.test_cache_machine import VARIANTS, play, reference_model
+from python.cache.test_cache_machine import VARIANTS, play
 from python.drive import UNDER_ASAN
+from python.reference_data import find_model
 
 HOSTILE = Path(__file__).parent
 SECONDS = float(os.environ.get("PLAIT_FUZZ_SECONDS", 0.5))
@@ -107,7 +108,7 @@ def test_any_call_returns_or_raises(tiny_path, data_dir, fuzz):  # G12 A1 A2
 @pytest.mark.goal("G9")
 def test_any_program_agrees_with_plain_lists(tiny_path, data_dir, fuzz):  # G9 G10
     paths = [
-        tiny_path if variant.model is None else reference_model(data_dir, variant.model)
+        tiny_path if variant.model is None else find_model(data_dir, variant.model)
         for variant in VARIANTS
     ]
     playable = [(v, path) for v, path in zip(VARIANTS, paths, strict=True) if path is not None]

@@ -3,16 +3,14 @@
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 
 N_TOKENS, N_PARTS = 7, 3
 
 
 @pytest.fixture(params=["qwen3vl-a", "qwen3vlmoe"])
 def vision(request, data_dir):
-    path = data_dir.parent / "data-2026" / "conformance" / request.param / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the second part of the reference data is not beside the first")
-    return plait.Model(path)
+    return plait.Model(model_path(data_dir, request.param))
 
 
 def context(model):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 from reference.attend import attend
 from reference.mix import mix
 from reference.rms_norm import rms_norm
@@ -16,10 +17,7 @@ Floats = np.ndarray
 
 @pytest.fixture(scope="module")
 def model(data_dir):
-    path = data_dir.parent / "data-2026" / "conformance" / "gemma3n-a" / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the second part of the reference data is not beside the first")
-    return plait.Model(path)
+    return plait.Model(model_path(data_dir, "gemma3n-a"))
 
 
 def length(x: Floats) -> Floats:

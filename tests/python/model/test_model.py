@@ -101,6 +101,33 @@ def test_quantised_tensors_are_dequantised(tmp_path):
     )
 
 
+def test_rows_are_those_of_the_tensor(tmp_path, tiny):
+    weights = gguf_writer.llama_weights()
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal(weights["output.weight"].shape).astype(np.float32)
+    weights["output.weight"] = Raw("Q8_0", plait.quant.quantize(values, "Q8_0"))
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    packed = plait.Model(write(tmp_path / "m.gguf", metadata, weights))
+    rows = [3, 0, 287, 3]
+    for model in (tiny, packed):
+        for wanted in (rows, np.array(rows), np.array(rows, np.uint16), []):
+            got = model.tensor_rows("output.weight", wanted)
+            assert got.dtype == np.float32
+            np.testing.assert_array_equal(
+                got, model.tensor("output.weight")[np.array(wanted, np.int64)]
+            )
+    for wrong, error, message in (
+        ([288], IndexError, "expected 0 to 287, got 288"),
+        ([-1], IndexError, "expected 0 to 287, got -1"),
+        ([[1]], ValueError, r"expected the shape \(n,\), got \(1, 1\)"),
+        ([0.5], TypeError, "rows"),
+    ):
+        with pytest.raises(error, match=message):
+            tiny.tensor_rows("output.weight", wrong)
+    with pytest.raises(ValueError, match=r'"output_norm\.weight" is not a matrix'):
+        tiny.tensor_rows("output_norm.weight", [0])
+
+
 def test_a_tensor_is_a_copy(tiny):
     first = tiny.tensor("output_norm.weight")
     first[:] = 0

@@ -3,14 +3,12 @@
 import numpy as np
 import plait
 import pytest
+from python.reference_data import model_path
 
 
 @pytest.fixture(params=["gemma3n-a", "gemma4-a"])
 def sharing(request, data_dir):
-    path = data_dir.parent / "data-2026" / "conformance" / request.param / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the second part of the reference data is not beside the first")
-    return plait.Model(path)
+    return plait.Model(model_path(data_dir, request.param))
 
 
 def per_layer(model: plait.Model, suffix: str) -> list:
@@ -51,10 +49,7 @@ def test_given_embeddings_use_the_padding_tokens_vectors(sharing):
 @pytest.mark.parametrize("kv", ["unified", "streams"])
 def test_values_whose_width_differs_by_layer_need_no_flash_attention(data_dir, kv):  # S2-28, S1-51
     """Gemma 4 has wider heads in some layers. The first layer stores the same bits, and results agree."""
-    path = data_dir.parent / "data-2026" / "conformance" / "gemma4-a" / "model.gguf"
-    if not path.is_file():
-        pytest.skip("the second part of the reference data is not beside the first")
-    model = plait.Model(path)
+    model = plait.Model(model_path(data_dir, "gemma4-a"))
     logits, values = [], []
     for flash in (False, True):
         with plait.Context(

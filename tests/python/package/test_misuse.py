@@ -53,6 +53,7 @@ SKIPPED = {
     "Request.flush", "Sampler.replace", "Sampler.acquire",
     "Sampler.bind", "Sampler.release", "Snapshot", "Model.from_hub", "DraftModel.propose",
     "PromptLookup.propose", "DraftModel.release", "PromptLookup.release",
+    "MTP.attach", "MTP.observe", "MTP.propose", "MTP.release",
     "Receipt", "Tokenizer.encode_marked", "Tokenizer.special_texts",
 }  # fmt: skip
 
@@ -297,6 +298,8 @@ def calls(room: Room) -> dict[str, Call]:
         "KVCache.plot": (kv.plot, {}, {"ax": "object or none"}),
         "Model": (plait.Model, {"path": m.path}, {"path": "path", "mmap": "bool", "packed_cache": "folder or none"}),
         "Model.load_lora": (m.load_lora, {"path": "none"}, {"path": "path", "rank_stabilized": "bool or none"}),
+        "MTP": (plait.MTP, {}, {"n": "int", "p_min": "float", "pauses": "bool"}),
+        "Model.tensor_rows": (m.tensor_rows, {"name": "output.weight", "rows": ids}, {"name": "str", "rows": "ids"}),
         "Model.tensor": (m.tensor, {"name": "output.weight"}, {"name": "str"}),
         "LogProbability": (plait.LogProbability, {"token": 5}, {"token": "int", "position": "any int"}),
         "Logit": (plait.Logit, {"token": 5}, {"token": "int", "position": "any int"}),

@@ -172,6 +172,7 @@ plait.complete(model, "a", draft=lookup)
 rate: float = lookup.acceptance.rate
 plait.complete(model, "a", draft=5)  # error
 plait.DraftModel("small.gguf")  # error
+plait.complete(model, "a", draft=plait.MTP(2))
 """,
     "search": """
 model = plait.Model.demo()
