@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 
 from evidence import check  # noqa: E402
 from evidence import parts as evidence  # noqa: E402
-from evidence.reports import REPORTS, Report, read_all  # noqa: E402
+from evidence.reports import REPORTS, Report, path_of, read_all  # noqa: E402
 from evidence.tests import is_stale  # noqa: E402
 
 # In this order. "python", "timing" and the parts of the evidence together are `./dev test --all`. Nothing else may run
@@ -51,6 +51,7 @@ class Result(NamedTuple):
     tree: str  # or the commit of a report
     passed: bool
     seconds: float
+    shown_by: str  # its output, or the report
 
 
 def tree() -> str:
@@ -67,11 +68,12 @@ def run(name: str, command: list[str], folder: Path) -> Result:
     """Run a part, and write its output and its result."""
     before = tree()
     begin = time.monotonic()
-    with (folder / f"{name}.txt").open("wb") as file:
+    output = folder / f"{name}.txt"
+    with output.open("wb") as file:
         done = subprocess.run(
             command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, check=False
         )  # fmt: skip
-    result = Result(before, done.returncode == 0, time.monotonic() - begin)
+    result = Result(before, done.returncode == 0, time.monotonic() - begin, str(output))
     (folder / f"{name}.json").write_text(json.dumps(result._asdict()))
     return result
 
@@ -88,7 +90,10 @@ def earlier(name: str, folder: Path) -> Result | None:
     if name in evidence.PARTS:
         for report in read_all():
             if report["part"] == name and holds(report):
-                return Result(report["commit"], passed=True, seconds=report["seconds"])
+                path = str(path_of(report).relative_to(ROOT))
+                return Result(
+                    report["commit"], passed=True, seconds=report["seconds"], shown_by=path
+                )
         return None
     path = folder / f"{name}.json"
     if not path.exists():
@@ -114,12 +119,12 @@ def main(folder: str, *arguments: str, parts: dict[str, list[str]] = PARTS) -> i
         how = "passed" if result.passed else "FAILED"
         print(f"{how}{' before' if kept else ''}, {result.seconds:.0f} s", flush=True)
         if not result.passed:
-            text = (logs / f"{name}.txt").read_text(errors="replace")
+            text = Path(result.shown_by).read_text(errors="replace")
             print("\n".join(text.splitlines()[-15:]))
-    print(f"\n{'part':14} {'result':8} {'minutes':>8}  {'tree':12}  output")
+    print(f"\n{'part':14} {'result':8} {'minutes':>8}  {'tree':12}  shown by")
     for name, result in table.items():
         how = "passed" if result.passed else "FAILED"
-        print(f"{name:14} {how:8} {result.seconds / 60:8.1f}  {result.tree}  {logs / name}.txt")
+        print(f"{name:14} {how:8} {result.seconds / 60:8.1f}  {result.tree}  {result.shown_by}")
     return int(not all(result.passed for result in table.values()))
 
 

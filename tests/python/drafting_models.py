@@ -44,7 +44,7 @@ def add_layer(model: plait.Model, path: Path, seed: int = 1, **changed: np.ndarr
         model: The model.
         path: Where to write it.
         seed: Of the random weights.
-        changed: Weights of the layer to replace, with "_" instead of "." in their names.
+        changed: Weights of the layer to replace, with "__" instead of "." in their names.
     """
     rng = np.random.default_rng(seed)
     metadata, tensors = contents(model)

@@ -9,6 +9,7 @@ import numpy as np
 import plait
 import pytest
 from plait.generation.stops import StopStrings
+from python.drafting_models import MODELS, add_layer, source
 from python.drive import feed, tokens
 from python.reference_data import model_path
 
@@ -321,7 +322,7 @@ def test_a_prefix_that_is_kept_for_a_cancelled_request_is_closed(tiny):
         assert ctx.kv.n_used == 0
 
 
-def storm(model, kv, steps, seed):
+def storm(model, kv, steps, seed, draft=None):
     """Requests arrive, are cancelled and fail at random; at the end no cell is in use."""
     luck = random.Random(seed)
     n_vocab = min(model.n_vocab, 288)
@@ -334,7 +335,7 @@ def storm(model, kv, steps, seed):
 
     cells = {"kv_cells": 150} if kv == "unified" else {}
     with plait.Context(model, n_ctx=64, n_seq_max=5, kv=kv, n_batch=32, **cells) as ctx:
-        lookup = plait.PromptLookup()
+        draft = draft or plait.PromptLookup()
         with plait.Scheduler(ctx, chunk=16) as scheduler:
             live = []
             for step in range(steps):
@@ -345,7 +346,7 @@ def storm(model, kv, steps, seed):
                         scheduler.submit(
                             prompt, luck.randrange(1, 30),
                             sampler=luck.choice([None, fickle, plait.Sampler(seed=step)]),
-                            draft=luck.choice([None, lookup]), priority=luck.randrange(3),
+                            draft=luck.choice([None, draft]), priority=luck.randrange(3),
                         )
                     )  # fmt: skip
                 if live and luck.random() < 0.1:
@@ -362,7 +363,7 @@ def storm(model, kv, steps, seed):
             reached = {
                 scheduler.n_preempted > 0,
                 scheduler.n_shared > 0,
-                lookup.acceptance.drafted > 0,
+                draft.acceptance.drafted > 0,
             }
         assert [ctx.sequence().id for _ in range(1)] == [0]
     return reached
@@ -375,6 +376,15 @@ def test_random_cancels_and_failures_leave_no_rows(tiny, kv):
 @pytest.mark.parametrize("name", ["mamba", "gemma3", "falcon-h1"])
 def test_nor_do_they_in_states_and_windows(data_dir, name):
     storm(plait.Model(model_path(data_dir, name)), "unified", 300, 3)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_nor_do_they_with_a_layer_for_multi_token_prediction(data_dir, tmp_path, name):
+    model = add_layer(source(data_dir, name), tmp_path / "m.gguf")
+    draft = plait.MTP(pauses=False)
+    storm(model, "unified", 300, 4, draft)
+    assert draft.acceptance.drafted > 0
+    draft.close()
 
 
 @pytest.mark.slow
