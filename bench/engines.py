@@ -76,10 +76,9 @@ def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> 
     return module.LlamaCpp(path, {"kv": "streams", **options})  # faster than unified in llama.cpp
 
 
-def figure(engine: str, path: str, case: Case, threads: int, options: dict[str, Any]) -> float:
-    """Return the figure of the second run; the first one is a warm-up."""
+def figure(opened: Any, case: Case) -> float:
+    """Return the throughput of an engine in the second run; the first one is a warm-up."""
     rng = np.random.default_rng(1)
-    opened = open_engine(engine, path, threads, options)
     for _ in range(2):
         tokens = rng.integers(0, min(opened.n_vocab, 30000), (case.n_seqs, max(1, case.depth)))
         steps = [tokens[:, [i % tokens.shape[1]]].tolist() for i in range(case.n_steps)]
@@ -143,5 +142,6 @@ if __name__ == "__main__":
     elif case.kind == "load":
         found = loading(args.engine, args.model, args.threads, args.options)
     else:
-        found = {"figure": figure(args.engine, args.model, case, args.threads, args.options)}
+        opened = open_engine(args.engine, args.model, args.threads, args.options)
+        found = {"figure": figure(opened, case)}
     json.dump(found, sys.stdout)

@@ -287,6 +287,33 @@ def test_the_page_has_the_spread_and_the_state_of_each_run(repository, compariso
     assert "illegal instruction" in page
 
 
+def test_the_page_has_other_engines_beside_plait(repository, comparison):
+    rates = {"plait": [90, 100, 110], "openvino": [50, 50, 50], "vllm": [200, 200, 200]}
+    peers = {key: value for key, value in comparison.items() if key != "compare"}
+    peers |= {
+        "part": "peers",
+        "peers": {
+            "versions": {"openvino": "2026.4", "vllm": "0.32"},
+            "models": {
+                "qwen-0.5b:Q8_0": [
+                    {
+                        "case": "pp:512", "all": rates, "weights": {"openvino": "int8", "vllm": "int8"},
+                        "medians": {name: sorted(of)[1] for name, of in rates.items()},
+                    }
+                ]
+            },
+        },
+    }  # fmt: skip
+    page = performance.page([comparison, peers])
+    assert page.count("## Processor A") == 1
+    assert "OpenVINO 2026.4, vLLM 0.32." in page
+    assert "| `pp:512` | 100 | OpenVINO | int8 | 50 | 2.00 | 1.80 to 2.20 |" in page
+    assert "| `pp:512` | 100 | vLLM | int8 | 200 | 0.50 | 0.45 to 0.55 |" in page
+    del peers["peers"]
+    peers |= {"status": "failed", "log": "no memory"}
+    assert "no memory" in performance.page([peers])
+
+
 def test_figures_with_the_same_words_are_merged():
     figures = ["60 files, at most 0.07 s", "1,000 files, at most 0.5 s", "3 kills"]
     assert tests.merged(figures) == ["1,060 files, at most 0.50 s", "3 kills"]

@@ -160,6 +160,16 @@ PARTS = {
         ),
         SPEED,
     ),
+    "peers": Part(
+        "throughput of plait and of engines that read other formats than GGUF; PLAIT_TRANSFORMERS, PLAIT_OPENVINO and "
+        "PLAIT_VLLM name interpreters that have them",
+        "python bench/peers/compare_peers.py llama-1b:BF16 llama-1b:Q8_0 llama-1b:Q4_0"
+        ' qwen-0.5b:BF16 qwen-0.5b:Q8_0 qwen-0.5b:Q4_0 --rounds "${ROUNDS:-3}"'
+        ' ${PLAIT_TRANSFORMERS:+--peer "transformers=$PLAIT_TRANSFORMERS"}'
+        ' ${PLAIT_OPENVINO:+--peer "openvino=$PLAIT_OPENVINO"} ${PLAIT_VLLM:+--peer "vllm=$PLAIT_VLLM"}'
+        ' --json "$REPORTS/peers.json"',
+        (*SPEED, "bench/peers/*.py"),
+    ),
     "quality": Part(
         "KL divergence, perplexity and answers by cache and weight type; PLAIT_LLAMA_CPP as for compare",
         'python bench/quality.py --texts "${TEXTS:-48}" --python "${PLAIT_LLAMA_CPP:-python}" '

@@ -1,7 +1,8 @@
-"""docs/performance.md and the figures of the README, from the reports of bench/compare.py and `./dev bench`."""
+"""docs/performance.md and the figures of the README, from the reports of bench/ and `./dev bench`."""
 
 from __future__ import annotations
 
+import statistics
 from typing import Any
 
 from .reports import Report, changed
@@ -13,7 +14,7 @@ shapes of known models, with the same number of threads and the same work. Each 
 they take turns within one run. The ratio is the median of the paired ratios. Absolute figures vary with the load on the
 machine. llama.cpp is used through llama-cpp-python, compiled for the instruction sets that are named.
 
-`./dev evidence compare kernels` measures a machine and writes this page; everything on it comes from the
+`./dev evidence compare peers kernels` measures a machine and writes this page; everything on it comes from the
 [reports](evidence/reports), of which there is one for each machine and instruction set. `bench/compare.py` compares
 other models and cases, and `bench/paired.py` two builds of plait.
 
@@ -52,20 +53,35 @@ below it with [AMX](decisions/0016-amx-tiles.md), whose tiles multiply 32 or mor
 [8 bits with AVX2](decisions/0020-avx2-eight-bit-products.md) need a fourth instruction.
 """
 
+PEERS = {"transformers": "PyTorch (transformers)", "openvino": "OpenVINO", "vllm": "vLLM"}
+PEERS_HEAD = """
+### Other engines
+
+Engines that read other formats than GGUF, with random weights of the same shape in the type that is nearest to that of
+plait, by `bench/peers/compare_peers.py`. int8 of OpenVINO has a scale per row, int4 one per 128 weights; int8 of vLLM
+has a scale per row and activations of 8 bits, with embeddings and output in BF16.
+"""
+
 Row = dict[str, Any]
 
 
 def page(found: list[Report]) -> str:
     """Return the page."""
     parts = [HEAD]
-    kernels = {r["machine"]["name"]: r for r in found if r["part"] == "kernels"}
+    more = {
+        (table, report["machine"]["name"]): report
+        for part, table in (("peers", peers_table), ("kernels", kernel_table))
+        for report in found
+        if report["part"] == part
+    }
     for report in found:
         if report["part"] == "compare":
             parts.append(comparison(report))
-            if own := kernels.pop(report["machine"]["name"], None):
-                parts.append(kernel_table(own))
-    for name, report in kernels.items():
-        parts.append(f"\n## {name}\n{kernel_table(report)}")
+            for table in (peers_table, kernel_table):
+                if own := more.pop((table, report["machine"]["name"]), None):
+                    parts.append(table(own))
+    for (table, name), report in more.items():
+        parts.append(f"\n## {name}\n{table(report)}")
     return "".join(parts)
 
 
@@ -80,9 +96,9 @@ def provenance(report: Report) -> str:
     return f"Commit {report['commit']}{differs}, {report['date']}.{age}{origin}{state}"
 
 
-def ratios(row: Row) -> list[float]:
+def ratios(row: Row, peer: str = "llama.cpp") -> list[float]:
     """Return the paired ratios of a row."""
-    mine, theirs = row["all"]["plait"], row["all"].get("llama.cpp", [])
+    mine, theirs = row["all"]["plait"], row["all"].get(peer, [])
     return [a / b for a, b in zip(mine, theirs, strict=False)]
 
 
@@ -130,6 +146,28 @@ def case_of(row: Row) -> str:
     options = [f"{name}={value}" for name, value in row["options"].items()]
     others = [f"other busy processes: {row['busy']}"] if row["busy"] else []
     return ", ".join([f"`{row['case']}`", *options, *others])
+
+
+def peers_table(report: Report) -> str:
+    """Return the table of engines that read other formats: a row per model, case and engine."""
+    result = report.get("peers")
+    if not result:
+        return f"{PEERS_HEAD}\n{provenance(report)}\n\n```text\n{report['log']}\n```\n"
+    versions = ", ".join(f"{PEERS[name]} {version}" for name, version in result["versions"].items())
+    lines = [
+        f"{PEERS_HEAD}\n{provenance(report)} {versions}.\n\n"
+        "| model | case | plait | engine | weights | tokens/s | ratio | spread |\n"
+        "|---|---|---|---|---|---|---|---|\n"
+    ]
+    for model, rows in result["models"].items():
+        for row in rows:
+            for name, weights in row["weights"].items():
+                found = ratios(row, name)
+                lines.append(
+                    f"| {model} | `{row['case']}` | {figure(row, 'plait')} | {PEERS[name]} | {weights} "
+                    f"| {figure(row, name)} | {statistics.median(found):.2f} | {min(found):.2f} to {max(found):.2f} |\n"
+                )
+    return "".join(lines)
 
 
 def kernel_table(report: Report) -> str:

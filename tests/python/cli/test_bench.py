@@ -128,6 +128,20 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     assert "GB/s" in shown
 
 
+def test_compare_peers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    result = tmp_path / "result.json"
+    cases = "pp:5,tg:2@3,btg:2x2@3"
+    run(
+        "peers/compare_peers.py", "tiny-llama:F32", "--peer", f"transformers={sys.executable}",
+        "--cases", cases, "--rounds", 1, "--json", result,
+    )  # fmt: skip
+    (rows,) = json.loads(result.read_text())["models"].values()
+    assert [row["case"] for row in rows] == cases.split(",")
+    assert all(rate > 0 for row in rows for rate in row["medians"].values())
+    assert all(row["medians"].keys() == {"plait", "transformers"} for row in rows)
+
+
 def test_paired(tiny_path: Path) -> None:
     """A build beside itself: a row per case, with the median between the quartiles."""
     cases = "pp:4,tg:2@3,btg:2x2@3"
