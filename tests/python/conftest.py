@@ -8,6 +8,7 @@ from pathlib import Path
 
 import plait
 import pytest
+from python.drive import UNDER_ASAN
 from python.instruction_sets import ISAS
 
 from python import gguf_writer, validation
@@ -30,8 +31,10 @@ os.environ.setdefault("PLAIT_PACKED_CACHE", "off")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Write the goals of each test to the report (--junitxml), which docs/evidence reads."""
+    """Write the goals of each test to the report (--junitxml), which docs/evidence reads; skip what cannot be timed."""
     for item in items:
+        if UNDER_ASAN and item.get_closest_marker("timing"):
+            item.add_marker(pytest.mark.skip(reason="sanitizers take longer"))
         item.user_properties += [
             ("goal", g) for mark in item.iter_markers("goal") for g in mark.args
         ]

@@ -77,10 +77,8 @@ class RequestPool:
         self._admit()
 
     def drop_cancelled(self) -> None:
-        """Read the inbox, end the requests that were cancelled, and close the prefixes kept for them."""
+        """Read the inbox, and end the requests that were cancelled."""
         self._read_inbox()
-        if not self.cancelled:
-            return
         while self.cancelled:
             request = self.cancelled.popleft()
             if request.done:
@@ -89,7 +87,6 @@ class RequestPool:
                 self._read_inbox()  # the request may have arrived since
                 self._remove_waiting(request)
             self.end(request, "cancelled")
-        self.prefixes.sweep()
 
     def end_all(self, reason: str, error: BaseException | None = None) -> None:
         """End all requests and free their cells."""

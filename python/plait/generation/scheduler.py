@@ -230,6 +230,7 @@ class Scheduler(Closeable):
         if self._lock.acquire(blocking=False):
             try:
                 self._pool.drop_cancelled()
+                self._pool.prefixes.sweep()  # no step may follow
             finally:
                 self._lock.release()
 
