@@ -29,10 +29,11 @@ void sum_columns(uint first_row, uint n, uint matrix, uint first_output) {
         float x[ROWS * 16];
         [[unroll]] for (uint r = 0; r < ROWS; ++r) {
             const uint row = min(first_row + r, n - 1);
-            Floats from = Floats(address(args.x) + 4ul * uint64_t(row / args.x_share) * args.columns);
-            [[unroll]] for (uint i = 0; i < GROUP; ++i) {
-                const uint column = g * GROUP + i;
-                x[r * GROUP + i] = column < args.columns ? from.v[column] : 0.0;
+            const uint64_t from = address(args.x) + 4ul * uint64_t(row / args.x_share) * args.columns;
+            [[unroll]] for (uint i = 0; i < GROUP; i += 4) {
+                const vec4 four = x_at(from, g * GROUP + i);
+                [[unroll]] for (uint j = 0; j < 4; ++j)
+                    x[r * GROUP + i + j] = four[j];
             }
         }
         [[unroll]] for (uint j = 0; j < OUTPUTS; ++j) {

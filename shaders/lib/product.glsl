@@ -21,3 +21,13 @@ layout(buffer_reference, scalar) readonly buffer Args {
 uint matrix_of(uint row) {
     return args.has_routes != 0 ? uint(ints(args.routes).v[2 * row]) : row % args.matrices;
 }
+
+// Returns four columns of the row of x at an address, with zeros after the last one.
+vec4 x_at(uint64_t row, uint column) {
+    const uint64_t at = row + 4ul * column;
+    if ((uint(at) & 15u) == 0 && column + 4 <= args.columns) return uintBitsToFloat(Quads(at).v[0]);
+    vec4 four = vec4(0.0);
+    [[unroll]] for (uint i = 0; i < 4; ++i)
+        if (column + i < args.columns) four[i] = Floats(at).v[i];
+    return four;
+}

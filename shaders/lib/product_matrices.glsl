@@ -55,15 +55,18 @@ uvec4 halves(float v[16], uint first, float scale) {
 }
 
 void load_x(uint first_row, uint n, uint first_column, inout float magnitude[MY_EIGHTS]) {
-    Floats x = floats(args.x);
     [[unroll]] for (uint mine = 0; mine < MY_EIGHTS; ++mine) {
         const uint i = gl_LocalInvocationIndex + mine * WORKGROUP;
         if (i >= ROWS * EIGHTS) break;
         const uint row = first_row + i / EIGHTS, first = first_column + i % EIGHTS * 8;
         float v[16];
-        [[unroll]] for (uint j = 0; j < 8; ++j) {
-            v[j] = row < n && first + j < args.columns ? x.v[row * args.columns + first + j] : 0.0;
-            magnitude[mine] = max(magnitude[mine], abs(v[j]));
+        const uint64_t from = address(args.x) + 4ul * uint64_t(row) * args.columns;
+        [[unroll]] for (uint j = 0; j < 8; j += 4) {
+            const vec4 four = row < n ? x_at(from, first + j) : vec4(0.0);
+            [[unroll]] for (uint k = 0; k < 4; ++k) {
+                v[j + k] = four[k];
+                magnitude[mine] = max(magnitude[mine], abs(four[k]));
+            }
         }
         x_tile[i / EIGHTS * STRIDE + i % EIGHTS] = halves(v, 0, scales[i / EIGHTS]);
     }

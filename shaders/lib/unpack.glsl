@@ -26,6 +26,14 @@ void bytes_at(uint64_t at, out uint b[16]) {
     }
 }
 
+// Reads 16 bytes at once. The address must be a multiple of 16, as in blocks of Q4_K and Q5_K.
+void aligned_bytes_at(uint64_t at, out uint b[16]) {
+    const uvec4 words = Quads(at).v[0];
+    for (uint i = 0; i < 4; ++i)
+        for (uint j = 0; j < 4; ++j)
+            b[4 * i + j] = words[i] >> (8 * j) & 255u;
+}
+
 // Reads one nibble of each of 16 bytes. `shift` is 0 for low nibbles and 4 for high ones.
 void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
     bytes_at(at, q);
@@ -33,14 +41,15 @@ void nibbles_at(uint64_t at, uint shift, out uint q[16]) {
         q[i] = q[i] >> shift & 15u;
 }
 
-// Returns the 6-bit scale and minimum of one of the eight sub-blocks of 32 elements of Q4_K and
-// Q5_K.
-uvec2 scale_min(uint64_t packed, uint group) {
-    if (group < 4)
-        return uvec2(byte_at(packed + group) & 63u, byte_at(packed + group + 4) & 63u);
-    const uint low = byte_at(packed + group + 4);
-    return uvec2((low & 15u) | (byte_at(packed + group - 4) >> 6) << 4,
-                 (low >> 4) | (byte_at(packed + group) >> 6) << 4);
+// Returns the step and the base of one of the eight sub-blocks of 32 elements of Q4_K and Q5_K, from
+// the first 16 bytes of the block: two halves, and a 6-bit factor of each half for each sub-block.
+vec2 step_base(uint64_t block, uint group) {
+    const uvec4 head = Quads(block).v[0];
+    const uint shift = 8 * (group % 4);
+    const uint a = head.y >> shift & 255u, b = head.z >> shift & 255u, c = head.w >> shift & 255u;
+    const uvec2 factors =
+        group < 4 ? uvec2(a & 63u, b & 63u) : uvec2((c & 15u) | (a >> 6) << 4, (c >> 4) | (b >> 6) << 4);
+    return unpackHalf2x16(head.x) * vec2(factors);
 }
 
 void unpack_q2_k(uint64_t block, uint g, out float v[16]) {
@@ -73,25 +82,22 @@ void unpack_q3_k(uint64_t block, uint g, out float v[16]) {
 }
 
 void unpack_q4_k(uint64_t block, uint g, out float v[16]) {
-    const uvec2 packed = scale_min(block + 4, g / 2);
-    const float step = half_at(block) * float(packed.x);
-    const float base = half_at(block + 2) * float(packed.y);
+    const vec2 scales = step_base(block, g / 2);
+    const uint shift = 4 * (g / 2 % 2);
     uint q[16];
-    nibbles_at(block + 16 + 32 * (g / 4) + 16 * (g % 2), 4 * (g / 2 % 2), q);
+    aligned_bytes_at(block + 16 + 32 * (g / 4) + 16 * (g % 2), q);
     for (uint i = 0; i < 16; ++i)
-        v[i] = step * float(q[i]) - base;
+        v[i] = scales.x * float(q[i] >> shift & 15u) - scales.y;
 }
 
 void unpack_q5_k(uint64_t block, uint g, out float v[16]) {
-    const uvec2 packed = scale_min(block + 4, g / 2);
-    const float step = half_at(block) * float(packed.x);
-    const float base = half_at(block + 2) * float(packed.y);
-    const uint64_t fifth = block + 16 + 16 * (g % 2);
+    const vec2 scales = step_base(block, g / 2);
+    const uint shift = 4 * (g / 2 % 2);
     uint q[16], top[16];
-    nibbles_at(block + 48 + 32 * (g / 4) + 16 * (g % 2), 4 * (g / 2 % 2), q);
-    bytes_at(fifth, top);
+    aligned_bytes_at(block + 48 + 32 * (g / 4) + 16 * (g % 2), q);
+    aligned_bytes_at(block + 16 + 16 * (g % 2), top);
     for (uint i = 0; i < 16; ++i)
-        v[i] = step * float(q[i] | (top[i] >> (g / 2) & 1u) << 4) - base;
+        v[i] = scales.x * float((q[i] >> shift & 15u) | (top[i] >> (g / 2) & 1u) << 4) - scales.y;
 }
 
 void unpack_q6_k(uint64_t block, uint g, out float v[16]) {
@@ -166,6 +172,25 @@ void unpack_expanded(uint64_t at, out float v[16]) {
     }
 }
 
+// F16 and BF16, 16 bytes at once if the columns of the matrix allow it.
+void unpack_halves(uint type, uint64_t at, out float v[16]) {
+    uint halves[16];
+    if ((uint(at) & 15u) == 0) {
+        for (uint i = 0; i < 2; ++i) {
+            const uvec4 words = Quads(at).v[i];
+            for (uint j = 0; j < 4; ++j) {
+                halves[8 * i + 2 * j] = words[j] & 65535u;
+                halves[8 * i + 2 * j + 1] = words[j] >> 16;
+            }
+        }
+    } else {
+        for (uint i = 0; i < 16; ++i)
+            halves[i] = uint(Halves(at).v[i]);
+    }
+    for (uint i = 0; i < 16; ++i)
+        v[i] = type == F16 ? unpackHalf2x16(halves[i]).x : uintBitsToFloat(halves[i] << 16);
+}
+
 // Decodes elements [16 * group, 16 * group + 16) of the row at address `row`.
 void unpack(uint type, uint64_t row, uint group, out float v[16]) {
     const uint64_t block = row + uint64_t(group / 2) * bytes_of_32(type);
@@ -179,13 +204,7 @@ void unpack(uint type, uint64_t row, uint group, out float v[16]) {
         for (uint i = 0; i < 16; ++i) v[i] = Floats(row + uint64_t(group) * 64).v[i];
         break;
     case F16:
-        for (uint i = 0; i < 16; ++i)
-            v[i] = unpackHalf2x16(uint(Halves(row + uint64_t(group) * 32).v[i])).x;
-        break;
-    case BF16:
-        for (uint i = 0; i < 16; ++i)
-            v[i] = uintBitsToFloat(uint(Halves(row + uint64_t(group) * 32).v[i]) << 16);
-        break;
+    case BF16: unpack_halves(type, row + uint64_t(group) * 32, v); break;
     case Q8_0: {
         const float scale = half_at(block);
         uint q[16];

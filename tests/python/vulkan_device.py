@@ -1,4 +1,4 @@
-"""Helpers of the tests of the Vulkan backend, all of which run on Mesa's lavapipe."""
+"""Helpers of the tests of the Vulkan backend, which run on GPUs and on Mesa's lavapipe."""
 
 from __future__ import annotations
 

@@ -85,10 +85,13 @@ def results_of(path: Path, backend: str) -> list[np.ndarray]:
 def test_weights_of_every_type_equal_their_dequantised_values(
     type_: str, backend: str, tmp_path: Path
 ) -> None:
-    if backend not in {device.name.partition(":")[0] for device in plait.devices()}:
+    devices = [d for d in plait.devices() if d.name.partition(":")[0] == backend]
+    if not devices:
         pytest.skip("no Vulkan device, or a build without Vulkan")
-    # The CPU rounds activations to int8, the device does not.
-    tolerance = 5e-2 if backend == "cpu" else 1e-5
+    # The CPU rounds activations to int8. Cooperative matrices round both factors to halves, unless
+    # the weights are F32.
+    rounds = any(feature.startswith("cooperative_matrix ") for feature in devices[0].features)
+    tolerance = 5e-2 if backend == "cpu" else 3e-3 if rounds else 1e-5
     stored, plain = two_files(type_, tmp_path)
     for got, wanted in zip(results_of(stored, backend), results_of(plain, backend), strict=True):
         assert wanted.std() > 0.01

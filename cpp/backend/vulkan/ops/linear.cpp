@@ -41,8 +41,9 @@ struct Tile {
     uint32_t shared_bytes() const { return depth * (rows + outputs + 2) * 4; }
 };
 
-// Min rows for tiles, which unpack each part of the matrix once for all of their rows.
-constexpr uint32_t kTileRows = 8;
+// Min rows for tiles, which unpack each part of the matrix once for all of their rows. Fewer rows are
+// faster in groups of kMaxVectorRows, which read the matrix once each.
+constexpr uint32_t kMinTileRows = 17;
 constexpr uint32_t kTileOutputs = 64;
 constexpr uint32_t kMaxTileRows = 64;
 constexpr uint64_t kVectorOutputs = 4;
@@ -58,7 +59,7 @@ uint32_t vector_invocations(uint32_t columns, const Limits& limits) {
 // Sums in registers cost the least memory traffic, so an invocation has as many as possible while a
 // workgroup keeps two subgroups.
 Tile tile_for(uint32_t rows, const Limits& limits) {
-    Tile tile{.rows = std::clamp(std::bit_ceil(rows), kTileRows, kMaxTileRows),
+    Tile tile{.rows = std::min(std::bit_ceil(rows), kMaxTileRows),
               .outputs = kTileOutputs,
               .my_rows = 8,
               .my_outputs = 8,
@@ -82,25 +83,26 @@ struct MatrixTile {
     }
 };
 
-// A subgroup computes up to 2 x 2 matrices. Returns nullopt if the device has too little shared
-// memory or too few invocations, or if the weights are f32, which would lose precision as halves.
+// A subgroup computes one or two matrices, so that a workgroup has many subgroups, which wait for
+// memory in turn (docs/decisions/0017). Returns nullopt if the device has too little shared memory
+// or too few invocations, or if the weights are f32, which would lose precision as halves.
 std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limits& limits) {
-    constexpr uint32_t kMinSubgroups = 4;
+    constexpr uint32_t kMinSubgroups = 8, kManyRows = 256;
     if (!limits.matrix || dtype == DType::f32) return std::nullopt;
     const CooperativeMatrix& shape = *limits.matrix;
-    const uint32_t tile_rows =
-        std::clamp(std::bit_ceil(rows), std::max(kTileRows, shape.m), kMaxTileRows);
-    MatrixTile tile{.rows = tile_rows,
-                    .outputs = kTileOutputs,
-                    .my_rows = std::min(tile_rows, 2 * shape.m),
+    MatrixTile tile{.rows = std::max(std::min(std::bit_ceil(rows), kMaxTileRows), shape.m),
+                    .outputs = rows < kManyRows ? kTileOutputs : 2 * kTileOutputs,
+                    .my_rows = shape.m,
                     .my_outputs = std::min(kTileOutputs, 2 * shape.n),
-                    .depth = 32};
-    while (tile.subgroups() < kMinSubgroups && tile.my_outputs > shape.n) tile.my_outputs /= 2;
-    while (tile.subgroups() < kMinSubgroups && tile.my_rows > shape.m) tile.my_rows /= 2;
-    if (tile.shared_bytes(shape) > limits.shared_bytes ||
-        tile.subgroups() * limits.subgroup > limits.workgroup)
-        return std::nullopt;
-    return tile;
+                    .depth = 64};
+    if (tile.subgroups() < kMinSubgroups) tile.my_outputs = shape.n;
+    const auto fits = [&] {
+        return tile.shared_bytes(shape) <= limits.shared_bytes &&
+               tile.subgroups() * limits.subgroup <= limits.workgroup;
+    };
+    if (!fits()) tile.outputs = kTileOutputs;
+    if (!fits()) tile.depth = 32;
+    return fits() ? std::optional(tile) : std::nullopt;
 }
 
 void bind_product(const Product& product, const Node& node, Binder& binder) {
@@ -127,7 +129,7 @@ void bind_product(const Product& product, const Node& node, Binder& binder) {
     }
     const bool one_matrix = product.matrices == 1 && !product.routes;
     const auto type = static_cast<uint32_t>(weight.dtype);
-    if (one_matrix && args.rows.fixed >= kTileRows) {
+    if (one_matrix && args.rows.fixed >= kMinTileRows) {
         const Limits& limits = binder.limits();
         if (const auto tile = matrix_tile_for(args.rows.fixed, weight.dtype, limits)) {
             const CooperativeMatrix& shape = *limits.matrix;

@@ -294,7 +294,8 @@ TEST_F(VulkanMatrices, ProductsOfEveryType) {
 
 // Rows and columns that fill tiles and matrices, and that do not.
 TEST_F(VulkanMatrices, TilesThatAreNotFull) {
-    for (const auto& [capacity, rows] : {std::pair{8, 7}, {16, 16}, {32, 20}, {64, 41}, {128, 65}})
+    for (const auto& [capacity, rows] :
+         {std::pair{32, 17}, {32, 20}, {64, 41}, {128, 65}, {512, 300}})
         for (const int64_t columns : {20, 48, 129, 512}) {
             Twin twin{capacity};
             const Value x = twin.floats(columns);
