@@ -94,6 +94,8 @@ def test_a_nightly_run_that_resumes_repeats_what_failed_or_passed_on_another_tre
     monkeypatch.setattr(nightly, "tree", lambda: "another")
     assert nightly.main(str(tmp_path), "--resume", "a", "c", parts=parts) == 0
     assert ran.read_text() == "ab" + "bc" + "ac"
+    (tmp_path / "a.json").write_text('{"tree": "an older one, with other keys"}')
+    assert nightly.main(str(tmp_path), "--resume", "a", parts=parts) == 0
 
 
 @pytest.mark.parametrize(
