@@ -284,8 +284,8 @@ class DraftModel:
             rows = self._read(ctx, [(asks[i].key, news[i]) for i in live])
             going = []
             for i, row in zip(live, rows, strict=True):
-                token = int(row.argmax())
-                if self.p_min > 0 and log_softmax(row)[token] < math.log(self.p_min):
+                token = likeliest(row, self.p_min)
+                if token is None:
                     continue
                 drafts[i].append(token)
                 news[i] = [token]
@@ -321,6 +321,14 @@ class DraftModel:
         for key, tokens in reads:
             self._held[key][1].extend(tokens)
         return rows
+
+
+def likeliest(logits: Row, p_min: float) -> int | None:
+    """Return the most likely token, or None if its probability is below `p_min`."""
+    token = int(logits.argmax())
+    if p_min > 0 and log_softmax(logits)[token] < math.log(p_min):
+        return None
+    return token
 
 
 def in_calls(lengths: list[int], n_batch: int) -> list[list[tuple[int, int, int]]]:

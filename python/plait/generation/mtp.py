@@ -7,7 +7,6 @@ is the hidden state for the next draft token.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -20,8 +19,7 @@ from plait._core import Batch
 from plait.arguments import expect_context, flag, integer, number
 from plait.context import Context
 from plait.errors import CacheFull, UnsupportedError
-from plait.generation.drafts import Acceptance, DraftRequest, in_calls
-from plait.numerics import log_softmax
+from plait.generation.drafts import Acceptance, DraftRequest, in_calls, likeliest
 from plait.output_norm import OutputNorm
 
 if TYPE_CHECKING:
@@ -165,8 +163,8 @@ class MTP:
         while live:
             steps = {}
             for i, row, state in zip(live, rows, states, strict=True):
-                token = int(row.argmax())
-                if self.p_min > 0 and log_softmax(row)[token] < math.log(self.p_min):
+                token = likeliest(row, self.p_min)
+                if token is None:
                     continue
                 drafts[i].append(token)
                 if len(drafts[i]) < min(self.n, asks[i].max_tokens):
