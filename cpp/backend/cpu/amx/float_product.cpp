@@ -26,25 +26,28 @@ constexpr int kRowBytes = 64;         // of every tile
 constexpr int kSums = kHigh * kLanes;
 
 constexpr int kMaxWide = 4;          // panels that are multiplied together
-constexpr int kPartColumns = 256;    // columns that are unpacked together
 constexpr int64_t kPassRows = 512;   // max rows for which a panel is unpacked once
 constexpr int64_t kPassPanels = 16;  // max panels of that many rows whose results fit the scratch
 constexpr int64_t kMinPassRows = 256;
 // Tasks that a matrix is cut into: more of them would read the rows too often.
 constexpr int64_t kMinFloatTasks = 12, kFloatTasksPerThread = 2;
-constexpr int64_t kStripColumns = 512;  // columns of that many rows that are read again and again
+// With fewer tiles of rows, what is read next is fetched while weights are unpacked, else while
+// tiles are multiplied.
+constexpr int64_t kManyTiles = 8;
 
-constexpr int64_t kPanelPart = int64_t{kPartColumns} * kLanes;  // elements of an unpacked panel
+constexpr int64_t kPanelStrip = kStripColumns * kLanes;  // elements of an unpacked panel's strip
+constexpr int64_t kStripSteps = kStripColumns / kDeep;
 
 constexpr int64_t tiles_of(int64_t rows) { return (rows + kHigh - 1) / kHigh; }
 constexpr int64_t steps_of(int64_t columns) { return (columns + kDeep - 1) / kDeep; }
 
 // The scratch of a thread. Fewer rows leave room for more columns and panels.
 struct FloatScratch {
-    static constexpr int64_t kX = kPassRows * kStripColumns, kY = kPassRows * kPassPanels * kLanes;
-    alignas(64) uint16_t x[kX];                                    // [parts][tiles][steps][16][32]
-    alignas(64) uint16_t w[kMaxWide * kPartColumns * 2 * kLanes];  // [parts][panels][steps][16][32]
-    alignas(64) float y[kY];                                       // [panels][tiles][16][lanes]
+    static constexpr int64_t kStrips = kPassRows * kStripColumns;  // elements of x read together
+    static constexpr int64_t kX = 2 * kStrips, kY = kPassRows * kPassPanels * kLanes;
+    alignas(64) uint16_t x[kX];                          // [strips][tiles][parts][steps][16][32]
+    alignas(64) uint16_t w[kMaxWide * 2 * kPanelStrip];  // [parts][panels][steps][16][32]
+    alignas(64) float y[kY];                             // [panels][tiles][16][lanes]
 };
 
 // Two columns of 16 lanes each, side by side by lane.
@@ -86,73 +89,99 @@ PLAIT_INLINE void put_pair(const uint16_t* column, bool is_last, uint16_t* to, i
             side_by_side(_mm512_castps_si512(first[part].v), _mm512_castps_si512(second[part].v)));
 }
 
-// A tile of rows and columns of x.
-struct RowTile {
-    const uint16_t* x;  // [parts][steps][16][32]; with one tile of fewer rows, [16] is their number
-    int64_t part_step;
+// A strip of some rows of x. Its first tiles may be read where they are, the others are copied.
+struct Strip {
+    int64_t column, columns;
+    int64_t tiles;
+    int64_t tile_x;  // elements of a tile
+    int64_t in_place;
+    const uint16_t* first;  // of the tiles that are in place
+    uint16_t* copies;       // of all tiles; those in place are not written
+
+    int64_t steps() const { return steps_of(columns); }
+    int64_t part_step() const { return steps() * kTile; }
+    const uint16_t* tile(int64_t i) const { return (i < in_place ? first : copies) + i * tile_x; }
 };
 
-// Some columns of some rows of x. Whole tiles are read where they are.
-struct Strip {
+// Some rows of a product.
+struct Rows {
     const Product& product;
-    FloatScratch& scratch;
     int64_t row, rows;
-    int64_t column, columns;
     int parts;
 
     int64_t tiles() const { return tiles_of(rows); }
-    int64_t steps() const { return steps_of(columns); }
-    bool is_in_place(int64_t tile) const {
-        const int64_t first = product.first + row + tile * kHigh;
-        return product.in_place() && first % kHigh == 0 && product.x_rows - first >= kHigh;
-    }
     RoundedRow rounded(int64_t i) const {
         auto* x = const_cast<unsigned char*>(product.x);  // only read
-        RoundedRow from = rounded_row(x, product.x_rows, product.weight->columns, parts,
-                                      product.row(row + i) / product.x_share);
-        from.columns += column / kDeep * from.step;
-        return from;
+        return rounded_row(x, product.x_rows, product.weight->columns, parts,
+                           product.row(row + i) / product.x_share);
     }
-    RowTile tile(int64_t i) const {
-        if (is_in_place(i)) {
-            const RoundedRow first = rounded(i * kHigh);
-            return {first.columns, first.part_step};
-        }
-        return {scratch.x + i * parts * steps() * kTile, steps() * kTile};
+    // The number of whole tiles that lie one after the other.
+    int64_t in_place() const {
+        const int64_t first = product.first + row;
+        if (!product.in_place() || first % kHigh != 0) return 0;
+        const int64_t whole = (product.x_rows - first) / kHigh;
+        return whole < tiles() ? whole : tiles();
+    }
+    Strip strip(int64_t i, uint16_t* copies) const {
+        const int64_t column = i * kStripColumns, left = product.weight->columns - column;
+        const int64_t columns = left < kStripColumns ? left : kStripColumns;
+        return {column,     columns,
+                tiles(),    parts * steps_of(columns) * kTile,
+                in_place(), rounded(0).at(0, column / kDeep),
+                copies};
     }
 };
 
 // Copies the rows of tiles that are not in place. Missing rows keep what they had: nothing reads
 // their results.
-void copy_rows(const Strip& s) {
-    for (int64_t i = 0; i < s.rows; ++i) {
-        if (s.is_in_place(i / kHigh)) continue;
-        const RoundedRow from = s.rounded(i);
-        const RowTile tile = s.tile(i / kHigh);
-        auto* const row = const_cast<uint16_t*>(tile.x) + i % kHigh * kDeep;  // in the scratch
-        for (int part = 0; part < s.parts; ++part)
+void copy_rows(const Rows& rows, const Strip& s) {
+    for (int64_t i = s.in_place * kHigh; i < rows.rows; ++i) {
+        const RoundedRow from = rows.rounded(i);
+        uint16_t* const row = s.copies + i / kHigh * s.tile_x + i % kHigh * kDeep;
+        for (int part = 0; part < rows.parts; ++part)
             for (int64_t k = 0; k < s.steps(); ++k)
-                memcpy(row + part * tile.part_step + k * kTile,
-                       from.columns + part * from.part_step + k * from.step, kRowBytes);
+                memcpy(row + part * s.part_step() + k * kTile, from.at(part, s.column / kDeep + k),
+                       kRowBytes);
     }
 }
 
-// Unpacks columns of `wide` panels, the first of which begin at `from`, into tiles at `to`. Panels
-// take turns, since several streams are read faster than one. Prefetches what is unpacked next, which
-// lies `ahead` elements further on.
+// Prefetches memory into the second level cache, some cache lines at a time.
+struct Ahead {
+    const unsigned char* next = nullptr;
+    int64_t lines = 0;  // per fetch()
+
+    PLAIT_INLINE_MEMBER void fetch() {
+        for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(next + i * 64, 0, 2);
+        next += lines * 64;
+    }
+};
+
+// The weights of a strip: those of `wide` panels, and what is read next.
+struct StripWeights {
+    const uint16_t* panels;  // the strip's first column of the first panel
+    int64_t panel;           // elements from a panel to the next
+    int wide;
+    const uint16_t* next;  // as `panels`, of the strip or the panels that follow
+
+    int64_t part_step() const { return wide * kPanelStrip; }
+};
+
+// Unpacks a strip of panels into tiles. Panels take turns, since several streams are read faster
+// than one. Prefetches what is read next if there are few rows to do it later.
 template <class W>
-void unpack(const uint16_t* from, int64_t panel, int wide, int64_t columns, int64_t ahead,
-            uint16_t* to, int64_t part_step) {
-    for (int64_t k = 0; k < steps_of(columns) * kDeep; k += 2, from += 2 * kLanes, to += kDeep) {
-        for (int i = 0; i < wide; ++i) {
-            const uint16_t* pair = from + i * panel;
-            uint16_t* const tile = to + i * kPanelPart;
-            if (k < columns) {
-                __builtin_prefetch(pair + ahead, 0, 2);
-                put_pair<W>(pair, k + 1 == columns, tile, part_step);
+void unpack(const StripWeights& w, const Strip& s, uint16_t* to) {
+    const uint16_t* from = w.panels;
+    const int64_t ahead = s.tiles < kManyTiles ? w.next - w.panels : 0;
+    for (int64_t k = 0; k < s.steps() * kDeep; k += 2, from += 2 * kLanes, to += kDeep) {
+        for (int i = 0; i < w.wide; ++i) {
+            const uint16_t* pair = from + i * w.panel;
+            uint16_t* const tile = to + i * kPanelStrip;
+            if (k < s.columns) {
+                if (ahead != 0) __builtin_prefetch(pair + ahead, 0, 2);
+                put_pair<W>(pair, k + 1 == s.columns, tile, w.part_step());
             } else {
                 for (int part = 0; part < W::kParts; ++part)
-                    _mm512_store_si512(tile + part * part_step, _mm512_setzero_si512());
+                    _mm512_store_si512(tile + part * w.part_step(), _mm512_setzero_si512());
             }
         }
     }
@@ -191,116 +220,128 @@ PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint
         load_tile<5>(x[1] + at, kRowBytes);
         add_bf16_product<1, 5, 6>();
         if constexpr (kWide == 1) return;
-        load_tile<7>(w + kPanelPart, kRowBytes);
+        load_tile<7>(w + kPanelStrip, kRowBytes);
         add_bf16_product<2, 4, 7>();
         add_bf16_product<3, 5, 7>();
     } else {
         if constexpr (kWide > 1) {
-            load_tile<7>(w + kPanelPart, kRowBytes);
+            load_tile<7>(w + kPanelStrip, kRowBytes);
             add_bf16_product<1, 4, 7>();
         }
         if constexpr (kWide > 2) {
-            load_tile<6>(w + 2 * kPanelPart, kRowBytes);
+            load_tile<6>(w + 2 * kPanelStrip, kRowBytes);
             add_bf16_product<2, 4, 6>();
         }
         if constexpr (kWide > 3) {
-            load_tile<7>(w + 3 * kPanelPart, kRowBytes);
+            load_tile<7>(w + 3 * kPanelStrip, kRowBytes);
             add_bf16_product<3, 4, 7>();
         }
     }
 }
 
-// A part of the columns of up to kMaxWide panels, unpacked as tiles.
-struct Part {
-    const Strip& strip;
-    int64_t first;  // step of the strip
-    int64_t steps;
-    int64_t part_step;  // elements of all panels; those of a panel are kPanelPart
-    bool is_first;      // of the product: sums start at zero
-
-    const uint16_t* w(int part) const { return strip.scratch.w + part * part_step; }
-};
-
-// Multiplies the rows of kTall tiles.
+// Multiplies the rows of kTall tiles by a strip of kWide panels, unpacked at w.
 template <class W, int kTall, int kWide>
-void multiply_rows(const Part& part, int64_t tile, float* y) {
-    const Strip& s = part.strip;
-    const int64_t panel_step = s.tiles() * kSums;
+void multiply_rows(const Strip& s, int64_t tile, const uint16_t* w, float* y, Ahead& weights,
+                   Ahead& rows) {
+    constexpr int64_t kPartStep = kWide * kPanelStrip;
+    const int64_t panel_step = s.tiles * kSums;
     y += tile * kSums;
-    if (part.is_first)
+    if (s.column == 0)
         clear_sums();
     else
         for_each_sum<kTall, kWide>(y, panel_step,
                                    []<int kSum>(float* at) { load_tile<kSum>(at, kRowBytes); });
-    const RowTile rows[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
-    const uint16_t* high[2] = {rows[0].x, rows[1].x};
-    const uint16_t* low[2] = {rows[0].x + rows[0].part_step, rows[1].x + rows[1].part_step};
-    // The tiles that follow are fetched into the second level cache.
-    const int64_t last = s.tiles() - 1;
-    const uint16_t* next[2] = {s.tile(tile + kTall < last ? tile + kTall : last).x,
-                               s.tile(tile + kTall + 1 < last ? tile + kTall + 1 : last).x};
-    const uint16_t* w = part.w(0);
-    for (int64_t k = part.first; k < part.first + part.steps; ++k, w += kTile) {
-        if constexpr (kTall == 2)
-            for (int i = 0; i < kTile; i += kDeep)
-                for (const uint16_t* x : next) __builtin_prefetch(x + k * kTile + i, 0, 2);
+    const uint16_t* high[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
+    const uint16_t* low[2] = {high[0] + s.part_step(), high[1] + s.part_step()};
+    for (int64_t k = 0; k < s.steps(); ++k, w += kTile) {
+        weights.fetch();
         add_step<kTall, kWide>(high, k * kTile, w);
+        rows.fetch();
         if constexpr (W::kParts == 2) {
             add_step<kTall, kWide>(low, k * kTile, w);
-            add_step<kTall, kWide>(high, k * kTile, w + part.part_step);
+            add_step<kTall, kWide>(high, k * kTile, w + kPartStep);
         }
     }
     for_each_sum<kTall, kWide>(y, panel_step,
                                []<int kSum>(float* at) { store_tile<kSum>(at, kRowBytes); });
 }
 
+// Multiplies the strip by kWide panels, unpacked at w. Meanwhile fetches the weights that follow.
 template <class W, int kWide>
-void multiply_part(const Part& part, float* y) {
-    const int64_t tiles = part.strip.tiles();
+void multiply_strip(const Strip& s, const StripWeights& weights, const uint16_t* w, float* y,
+                    Ahead& rows) {
+    const int64_t tiles = s.tiles;
+    Ahead ahead;
     int64_t tile = 0;
-    if constexpr (kWide <= 2)
-        for (; tile + 2 <= tiles; tile += 2) multiply_rows<W, 2, kWide>(part, tile, y);
-    for (; tile < tiles; ++tile) multiply_rows<W, 1, kWide>(part, tile, y);
+    if constexpr (kWide <= 2) {
+        const int64_t pairs = tiles / 2, pairs_per_panel = (pairs + kWide - 1) / kWide;
+        for (int64_t pair = 0; pair < pairs; ++pair, tile += 2) {
+            if (tiles >= kManyTiles && pair % pairs_per_panel == 0) {
+                const uint16_t* panel = weights.next + pair / pairs_per_panel * weights.panel;
+                constexpr int64_t kLinesPerStep = kDeep * kLanes * 2 / 64;  // of a panel
+                ahead = {reinterpret_cast<const unsigned char*>(panel),
+                         (kLinesPerStep + pairs_per_panel - 1) / pairs_per_panel};
+            }
+            multiply_rows<W, 2, kWide>(s, tile, w, y, ahead, rows);
+        }
+    }
+    Ahead nothing;
+    for (; tile < tiles; ++tile) multiply_rows<W, 1, kWide>(s, tile, w, y, nothing, nothing);
 }
 
-// Multiplies the strip by `wide` panels from p on, and adds the results to y.
+// Multiplies the strip by panels and adds the results to y.
 template <class W>
-void multiply_panels(const Strip& s, int64_t p, int wide, float* y) {
-    const PackedWeight& w = *s.product.weight;
-    const auto* panels = reinterpret_cast<const uint16_t*>(s.product.matrix + p * w.panel_bytes);
-    for (int64_t column = 0; column < s.columns; column += kPartColumns) {
-        const int64_t left = s.columns - column;
-        const int64_t columns = left < kPartColumns ? left : kPartColumns;
-        const Part part{s, column / kDeep, steps_of(columns), wide * kPanelPart,
-                        s.column + column == 0};
-        const int64_t panel = w.panel_bytes / 2;
-        const int64_t ahead = left > kPartColumns ? kPanelPart : wide * panel - column * kLanes;
-        unpack<W>(panels + (s.column + column) * kLanes, panel, wide, columns, ahead, s.scratch.w,
-                  part.part_step);
-        switch (wide) {
-        case 1: multiply_part<W, 1>(part, y); break;
-        case 2: multiply_part<W, 2>(part, y); break;
-        case 3: multiply_part<W, 3>(part, y); break;
-        default: multiply_part<W, 4>(part, y);
-        }
+void multiply_panels(const Strip& s, const StripWeights& weights, uint16_t* w, float* y,
+                     Ahead& rows) {
+    unpack<W>(weights, s, w);
+    switch (weights.wide) {
+    case 1: return multiply_strip<W, 1>(s, weights, w, y, rows);
+    case 2: return multiply_strip<W, 2>(s, weights, w, y, rows);
+    case 3: return multiply_strip<W, 3>(s, weights, w, y, rows);
+    default: multiply_strip<W, 4>(s, weights, w, y, rows);
     }
 }
 
-// Multiplies rows whose results for these panels fit the scratch.
+// Multiplies rows whose results for these panels fit the scratch. Few rows take several strips
+// together, so that weights are read one after the other. Many rows take one at a time, which stays
+// in the second level cache for all panels, while the rows of the next strip are fetched.
 template <class W>
 void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t begin, int64_t end,
                    FloatScratch& scratch) {
-    const int64_t columns = product.weight->columns, room = tiles_of(rows) * kHigh * W::kParts;
-    const int64_t strip = FloatScratch::kX / room / kPartColumns * kPartColumns;
+    const PackedWeight& w = *product.weight;
+    const Rows some{product, row, rows, W::kParts};
+    const int64_t tiles = some.tiles(), strip_x = tiles * W::kParts * kStripSteps * kTile;
+    const int64_t strips = (w.columns + kStripColumns - 1) / kStripColumns;
+    const int64_t together = FloatScratch::kStrips / strip_x;
     // Many rows share the loaded weights, few rows are loaded once for many panels.
-    const int64_t wide = tiles_of(rows) > 1 ? 2 : kMaxWide, panel_y = tiles_of(rows) * kSums;
-    for (int64_t column = 0; column < columns; column += strip) {
-        const int64_t left = columns - column;
-        const Strip s{product, scratch, row, rows, column, left < strip ? left : strip, W::kParts};
-        copy_rows(s);
-        for (int64_t p = begin; p < end; p += wide)
-            multiply_panels<W>(s, p, static_cast<int>(end - p < wide ? end - p : wide),
-                               scratch.y + (p - begin) * panel_y);
+    const int64_t wide = tiles > 1 ? 2 : kMaxWide, panel_y = tiles * kSums;
+    const auto strip = [&](int64_t i) { return some.strip(i, scratch.x + i % together * strip_x); };
+    const auto weights = [&](int64_t p, int64_t i) {
+        return reinterpret_cast<const uint16_t*>(product.matrix + p * w.panel_bytes) +
+               i * kPanelStrip;
+    };
+    for (int64_t first = 0; first < strips; first += together) {
+        const int64_t last = first + together < strips ? first + together : strips;
+        for (int64_t i = first; i < last; ++i) copy_rows(some, strip(i));
+        Ahead rows_ahead;
+        const Strip next = strip(last < strips ? last : 0);
+        if (tiles >= kManyTiles && next.in_place > 0) {
+            constexpr int64_t kLinesPerStep = W::kParts * kTile * 2 / 64;  // of a tile
+            const int64_t turns = (end - begin + wide - 1) / wide;
+            rows_ahead = {reinterpret_cast<const unsigned char*>(next.first),
+                          (2 * kLinesPerStep + turns - 1) / turns};
+        }
+        for (int64_t p = begin; p < end; p += wide) {
+            const int of_turn = static_cast<int>(end - p < wide ? end - p : wide);
+            for (int64_t i = first; i < last; ++i) {
+                const uint16_t* after = i + 1 < last     ? weights(p, i + 1)
+                                        : p + wide < end ? weights(p + wide, first)
+                                        : last < strips  ? weights(begin, last)
+                                                         : weights(end, 0);
+                multiply_panels<W>(strip(i), {weights(p, i), w.panel_bytes / 2, of_turn, after},
+                                   scratch.w, scratch.y + (p - begin) * panel_y, rows_ahead);
+            }
+        }
     }
     for (int64_t r = 0; r < rows; ++r) {
         float* y = product.y + product.row(row + r) * product.y_columns;
@@ -399,8 +440,7 @@ void multiply_few(const Product& product, int64_t begin, int64_t end, float* x) 
                                                 product.row(i + r) / product.x_share);
             for (int part = 0; part < W::kParts; ++part)
                 for (int64_t k = 0; k < columns; k += kLanes)
-                    F32::load_bf16(from.columns + part * from.part_step + k / kDeep * from.step +
-                                   k % kDeep)
+                    F32::load_bf16(from.at(part, k / kDeep) + k % kDeep)
                         .store(x + (r * W::kParts + part) * columns + k,
                                columns - k < kLanes ? columns - k : kLanes);
         }

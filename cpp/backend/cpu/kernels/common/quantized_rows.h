@@ -50,28 +50,47 @@ PLAIT_INLINE QuantizedRow quantized_row(unsigned char* all, int64_t n, int64_t c
 // rounded too, and the first is not infinite: an infinite x is multiplied by the upper bits of a
 // weight alone, as the lower bits may be zero.
 //
-// Rows are stored in tiles of kTileRows (the last tile has the remainder). A tile of m rows is
-//   bf16  [parts][ceil(columns / 32)][m][32]     columns that the last 32 lack are zeros
+// Rows are stored in strips of kStripColumns columns, each with all rows one after the other: a
+// product reads strip after strip, and rows that are a power of two apart would compete for few sets
+// of the cache. A strip has tiles of kTileRows (the last tile has the remainder), and its last 32
+// columns are filled up with zeros. A tile of m rows is
+//   bf16  [parts][columns / 32][m][32]
 struct RoundRowsArgs : QuantizeRowsArgs {  // y: [rows, parts * ceil(columns / 32) * 16 words]
     int32_t parts;
 };
 
-constexpr int64_t kTileRows = 16;
+constexpr int64_t kTileRows = 16, kStripColumns = 256;
 
-// The place of a rounded row: its columns [32 k, 32 k + 32) are at columns + k * step.
+// The place of a rounded row.
 struct RoundedRow {
-    uint16_t* columns;
-    int64_t step;       // elements
-    int64_t part_step;  // from a part to the next
+    static constexpr int64_t kSteps = kStripColumns / 32;
+
+    uint16_t* all;
+    int64_t rows, steps;  // of all
+    int64_t parts;
+    int64_t tile_first, tile_rows;  // first row of the row's tile, and their number
+    int64_t lane;                   // of the row in its tile
+
+    // Columns [32 k, 32 k + 32) of a part.
+    PLAIT_INLINE_MEMBER uint16_t* at(int64_t part, int64_t k) const {
+        const int64_t first = k / kSteps * kSteps;
+        const int64_t of_strip = steps - first < kSteps ? steps - first : kSteps;
+        const int64_t of_tile = (part * of_strip + k - first) * tile_rows + lane;
+        return all + (parts * (first * rows + tile_first * of_strip) + of_tile) * 32;
+    }
 };
 
 // Row number `row` of the n rounded rows in `all`.
 PLAIT_INLINE RoundedRow rounded_row(unsigned char* all, int64_t n, int64_t columns, int parts,
                                     int64_t row) {
-    const int64_t first = row / kTileRows * kTileRows, steps = (columns + 31) / 32;
-    const int64_t rows = n - first < kTileRows ? n - first : kTileRows;
-    return {reinterpret_cast<uint16_t*>(all) + (first * parts * steps + row - first) * 32,
-            rows * 32, rows * steps * 32};
+    const int64_t first = row / kTileRows * kTileRows;
+    return {reinterpret_cast<uint16_t*>(all),
+            n,
+            (columns + 31) / 32,
+            parts,
+            first,
+            n - first < kTileRows ? n - first : kTileRows,
+            row - first};
 }
 
 // A gate whose result is quantised.

@@ -139,15 +139,15 @@ PLAIT_INLINE F32 limited(F32 x) {
     return select_less(x, low, low, select_less(high, x, high, x));
 }
 
-// Rounds 32 columns of a row, of which it has n.
-void round_columns(const float* x, int64_t n, int parts, uint16_t* to, int64_t part_step) {
+// Rounds the 32 columns of a block of a row, of which it has n.
+void round_columns(const float* x, int64_t n, const RoundedRow& to, int64_t block) {
     for (int64_t k = 0; k < 32; k += F32::kLanes) {
         F32 left = n - k >= F32::kLanes ? F32::load(x + k)
                    : n > k              ? F32::load(x + k, n - k)
                                         : F32::zero();
-        for (int part = 0; part < parts; ++part) {
-            uint16_t* const rounded = to + part * part_step + k;
-            (part + 1 < parts ? limited(left) : left).store_bf16(rounded);
+        for (int64_t part = 0; part < to.parts; ++part) {
+            uint16_t* const rounded = to.at(part, block) + k;
+            (part + 1 < to.parts ? limited(left) : left).store_bf16(rounded);
             left = left - F32::load_bf16(rounded);
         }
     }
@@ -184,8 +184,7 @@ void round_rows(const RoundRowsArgs& args, const Frame& frame, const Worker&, in
         const RoundedRow to =
             rounded_row(frame.at<unsigned char>(args.y), all, args.columns, args.parts, r);
         for (int64_t k = 0; k < args.columns; k += 32)
-            round_columns(x + k, args.columns - k, args.parts, to.columns + k / 32 * to.step,
-                          to.part_step);
+            round_columns(x + k, args.columns - k, to, k / 32);
     }
 }
 

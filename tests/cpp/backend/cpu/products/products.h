@@ -114,7 +114,7 @@ inline std::vector<float> sums_of_parts(const std::vector<int32_t>& words, int64
         for (int64_t k = 0; k < columns; ++k)
             for (int part = 0; part < parts; ++part)
                 x[static_cast<size_t>(r * columns + k)] +=
-                    bf16_to_f32(row.columns[part * row.part_step + k / 32 * row.step + k % 32]);
+                    bf16_to_f32(row.at(part, k / 32)[k % 32]);
     }
     return x;
 }

@@ -25,9 +25,7 @@ TEST_P(RoundRows, WritesTheRoundedRowAndWhatRoundingLeft) {
                         float left = k < columns ? x[static_cast<size_t>(r * columns + k)] : 0.0f;
                         for (int part = 0; part < parts; ++part) {
                             const uint16_t expected = f32_to_bf16(left);
-                            ASSERT_EQ(
-                                row.columns[part * row.part_step + k / 32 * row.step + k % 32],
-                                expected)
+                            ASSERT_EQ(row.at(part, k / 32)[k % 32], expected)
                                 << rows << " x " << columns << ": row " << r << ", column " << k
                                 << ", part " << part;
                             left -= bf16_to_f32(expected);
