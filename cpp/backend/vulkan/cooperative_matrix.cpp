@@ -35,7 +35,7 @@ bool has_common_features(vk::PhysicalDevice device, const Extensions& extensions
                .computeFullSubgroups;
 }
 
-// Tiles have 64 outputs, at least m rows and a depth of 32 columns, and halves are read 8 at a
+// Tiles have at least 32 rows, 64 outputs and a depth of 32 columns, and halves are read 8 at a
 // time.
 bool divides_tiles(uint32_t m, uint32_t n, uint32_t k) {
     const auto divides = [](uint32_t size, uint32_t tile) {

@@ -90,10 +90,10 @@ std::optional<MatrixTile> matrix_tile_for(uint32_t rows, DType dtype, const Limi
     constexpr uint32_t kMinSubgroups = 8, kManyRows = 256;
     if (!limits.matrix || dtype == DType::f32) return std::nullopt;
     const CooperativeMatrix& shape = *limits.matrix;
-    MatrixTile tile{.rows = std::max(std::min(std::bit_ceil(rows), kMaxTileRows), shape.m),
+    MatrixTile tile{.rows = std::min(std::bit_ceil(rows), kMaxTileRows),
                     .outputs = rows < kManyRows ? kTileOutputs : 2 * kTileOutputs,
                     .my_rows = shape.m,
-                    .my_outputs = std::min(kTileOutputs, 2 * shape.n),
+                    .my_outputs = 2 * shape.n,
                     .depth = 64};
     if (tile.subgroups() < kMinSubgroups) tile.my_outputs = shape.n;
     const auto fits = [&] {

@@ -49,18 +49,20 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
             expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
             panel += sizeof(Block);
         }
-        for (int word = 0; kInPairs && word < kWords; word += 2) {
-            for (int lane = 0; lane < kLanes; ++lane, to += 8)
-                memcpy(to, codes[lane] + 4 * word, 8);
-        }
-        for (int word = 0; !kInPairs && word < kWords; word += kLanes) {
-            F32 square[kLanes];  // each float holds a word of codes
-            for (int lane = 0; lane < kLanes; ++lane)
-                square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
-            transpose(square);
-            for (int i = 0; i < kLanes; ++i) {
-                square[i].store(reinterpret_cast<float*>(to));
-                to += 4 * kLanes;
+        if constexpr (kInPairs) {
+            for (int word = 0; word < kWords; word += 2)
+                for (int lane = 0; lane < kLanes; ++lane, to += 8)
+                    memcpy(to, codes[lane] + 4 * word, 8);
+        } else {
+            for (int word = 0; word < kWords; word += kLanes) {
+                F32 square[kLanes];  // each float holds a word of codes
+                for (int lane = 0; lane < kLanes; ++lane)
+                    square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
+                transpose(square);
+                for (int i = 0; i < kLanes; ++i) {
+                    square[i].store(reinterpret_cast<float*>(to));
+                    to += 4 * kLanes;
+                }
             }
         }
         for (int i = 0; i < kScales; ++i)
