@@ -4,7 +4,8 @@
 
 #include <atomic>
 #include <climits>
-#include <future>
+#include <exception>
+#include <semaphore>
 #include <system_error>
 #include <thread>
 
@@ -61,25 +62,31 @@ bool PythonSignals::check_python() {
 void call_interruptibly(const std::function<void()>& f) {
     PythonSignals signals;
     std::atomic<bool> stop = false;
-    std::packaged_task<void()> task([&] {
-        const StopScope scope(stop);
-        f();
-    });
-    std::future<void> result = task.get_future();
+    std::exception_ptr error;
+    std::binary_semaphore done(0);
+    const auto run = [&] {
+        try {
+            const StopScope scope(stop);
+            f();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        done.release();
+    };
     std::jthread thread;
     try {
-        thread = std::jthread([&task] { task(); });
+        thread = std::jthread(run);
     } catch (const std::system_error&) {
-        task();
+        run();
     }
-    while (result.wait_for(std::chrono::nanoseconds(kPeriodNs)) != std::future_status::ready)
+    while (!done.try_acquire_for(std::chrono::nanoseconds(kPeriodNs)))
         if (!stop && signals.requested()) stop = true;
     thread = {};
     if (signals.raised()) {
         const py::gil_scoped_acquire locked;
         signals.rethrow();
     }
-    result.get();
+    if (error) std::rethrow_exception(error);
 }
 
 }  // namespace plait::python
