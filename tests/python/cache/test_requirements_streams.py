@@ -244,7 +244,8 @@ def test_both_kinds_are_in_the_demonstration(capsys, kv):  # S2-58
     assert f"The cache ({kv})" in capsys.readouterr().out
 
 
-# -- speed: processor time of one thread, which others on the machine hardly change ---------------------
+# -- speed: processor time of one thread, which others on the machine hardly change. Where the memory of a context lies
+# changes its speed by several percent, so contexts are made anew, and the best of them counts. ------------------------
 
 
 def prompt_seconds(ctx, n_seqs, length):
@@ -272,16 +273,17 @@ def test_one_table_is_as_fast_as_streams(tiny, length):  # S2-03, S2-05
     """Sequences without shared rows form long runs in both kinds, so neither is slower."""
     n_seqs = 16
     options = {"n_ctx": length + 1000, "n_seq_max": n_seqs, "n_batch": 1 << 15, "threads": 1}
-    both = [plait.Context(tiny, kv=kv, **options) for kv in KINDS]
     prompts, steps = [], []
-    for _ in range(9):
-        prompts.append([prompt_seconds(ctx, n_seqs, length) for ctx in both])
-        steps.append([step_seconds(ctx, n_seqs, 100) for ctx in both])
+    for _ in range(4):
+        both = [plait.Context(tiny, kv=kv, **options) for kv in KINDS]
+        for _ in range(4):
+            prompts.append([prompt_seconds(ctx, n_seqs, length) for ctx in both])
+            steps.append([step_seconds(ctx, n_seqs, 100) for ctx in both])
+        for ctx in both:
+            ctx.close()
     for seconds in (prompts, steps):
         unified, streams = (min(column) for column in zip(*seconds, strict=True))
         assert unified < streams / 0.95
-    for ctx in both:
-        ctx.close()
 
 
 @pytest.fixture(scope="module")
@@ -327,16 +329,18 @@ def test_steps_after_long_prompts_keep_three_quarters_of_their_rate(two_layers_o
     costs what it does beside the other work in the measurement: a tenth of its multiplications."""
     n_seqs, length = 32, 2048
     options = {"n_ctx": length + 64, "n_batch": length, "threads": 1}
-    with plait.Context(two_layers_of_3b, n_seq_max=n_seqs, kv=kv, **options) as ctx:
-        step_seconds(ctx, n_seqs, 1)
-        empty = min(step_seconds(ctx, n_seqs, 2) for _ in range(3))
-        ctx.kv.clear()
-        feed(ctx, tokens(length), logits="none")
-        state = ctx.kv.to_bytes(seq=0)
-        for seq in range(1, n_seqs):
-            ctx.kv.from_bytes(state, seq=seq)
-        full = min(step_seconds(ctx, n_seqs, 2) for _ in range(3))
-    assert empty / full > 0.75
+    empty, full = [], []
+    for _ in range(3):
+        with plait.Context(two_layers_of_3b, n_seq_max=n_seqs, kv=kv, **options) as ctx:
+            step_seconds(ctx, n_seqs, 1)
+            empty += [step_seconds(ctx, n_seqs, 2) for _ in range(2)]
+            ctx.kv.clear()
+            feed(ctx, tokens(length), logits="none")
+            state = ctx.kv.to_bytes(seq=0)
+            for seq in range(1, n_seqs):
+                ctx.kv.from_bytes(state, seq=seq)
+            full += [step_seconds(ctx, n_seqs, 2) for _ in range(2)]
+    assert min(empty) / min(full) > 0.75
 
 
 @pytest.mark.timing
