@@ -41,7 +41,8 @@ constexpr int64_t kStripSteps = kStripColumns / kDeep;
 constexpr int64_t tiles_of(int64_t rows) { return (rows + kHigh - 1) / kHigh; }
 constexpr int64_t steps_of(int64_t columns) { return (columns + kDeep - 1) / kDeep; }
 
-// The scratch of a thread. Fewer rows leave room for more columns and panels.
+// The scratch of a thread. Fewer rows leave room for more columns and panels. multiply_few() keeps its
+// rows in x as floats, which take twice the room.
 struct FloatScratch {
     static constexpr int64_t kStrips = kPassRows * kStripColumns;  // elements of x read together
     static constexpr int64_t kX = 2 * kStrips, kY = kPassRows * kPassPanels * kLanes;
@@ -156,7 +157,7 @@ struct Ahead {
     }
 };
 
-// The weights of a strip: those of `wide` panels, and what is read next.
+// The weights of `wide` panels in a strip, and where the weights begin that are read after them.
 struct StripWeights {
     const uint16_t* panels;  // the strip's first column of the first panel
     int64_t panel;           // elements from a panel to the next
