@@ -4,9 +4,9 @@
 
 Parts, in this order: root (a Debian root of that processor), packages (Python packages for it), build, cpp (the C++
 tests), python (the fast part of the Python suite), conformance, invariance and demo. Without PART, all of them run. The
-parts root and packages leave stamps and are not repeated; the build is incremental. Everything lies in
-build/PROCESSOR; the output of a part is in build/PROCESSOR/log/PART.txt. A part that fails does not stop the others,
-except for root, packages and build. The exit status is 1 if a part failed.
+parts root and packages leave stamps and are not repeated; the build is incremental. The tests run on all cores.
+Everything lies in build/PROCESSOR; the output of a part is in build/PROCESSOR/log/PART.txt. A part that fails does not
+stop the others, except for root, packages and build. The exit status is 1 if a part failed.
 
 aarch64 runs the kernels for NEON. plait has no kernels of its own for riscv64: the conformance check and the demo use
 the instruction set "blas" there, which is the default, and the other parts use "scalar".
@@ -24,9 +24,10 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 try:
     import tomllib
@@ -34,6 +35,7 @@ except ModuleNotFoundError:  # Python 3.10
     from pip._vendor import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
+CORES = len(os.sched_getaffinity(0))
 MIRROR = os.environ.get("PLAIT_DEBIAN_MIRROR", "http://deb.debian.org/debian")
 DEBIAN_PACKAGES = [
     "python3", "libpython3-dev", "libstdc++-12-dev", "libc6-dev", "googletest", "libopenblas-dev",
@@ -90,6 +92,14 @@ here=$(dirname "$(readlink -f "$0")")
 export PYTHONHOME="$here/root/usr"
 exec {qemu} -0 "$0" -L "$here/root" "$here/root/usr/bin/{python}" "$@"
 """
+
+
+def on_all_cores(call: Callable[[Any], None], arguments: Iterable[Any]) -> None:
+    """Call a function with each argument; raise an exception of a call when all have ended."""
+    with ThreadPoolExecutor(CORES) as pool:
+        calls = [pool.submit(call, argument) for argument in arguments]
+    for each in calls:
+        each.result()
 
 
 class Cross:
@@ -183,17 +193,27 @@ class Cross:
             f"-DPython_EXECUTABLE={self.interpreter}", f"-DPython_INCLUDE_DIR={headers}",
             f"-Dpybind11_DIR={pybind11.stdout.strip()}",
         )  # fmt: skip
-        self.run("cmake", "--build", self.cmake, "--parallel", len(os.sched_getaffinity(0)))
+        self.run("cmake", "--build", self.cmake, "--parallel", CORES)
 
     def cpp(self) -> None:
-        self.run(*self.qemu, "-L", self.root, self.cmake / "tests/plait_tests",
-                 "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data,
-                 **self.for_bits)  # fmt: skip
+        def run_share(index: int) -> None:
+            self.run(*self.qemu, "-L", self.root, self.cmake / "tests/plait_tests",
+                     "--gtest_brief=1", f"--gtest_filter={CPP_TESTS}", PLAIT_TEST_DATA=self.data,
+                     GTEST_TOTAL_SHARDS=CORES, GTEST_SHARD_INDEX=index, **self.for_bits)  # fmt: skip
+
+        on_all_cores(run_share, range(CORES))
 
     def pytest(self) -> None:
         deselect = [f"--deselect={test}" for test in DESELECTED]
-        self.python("-m", "pytest", "-q", "-m", "not slow and not oracle and not timing",
-                    *deselect, *PYTHON_TESTS, **self.for_bits)  # fmt: skip
+
+        def run_file(path: Path) -> None:
+            self.python("-m", "pytest", "-q", "-m", "not slow and not oracle and not timing",
+                        *deselect, path, **self.for_bits)  # fmt: skip
+
+        files = [
+            path for folder in PYTHON_TESTS for path in sorted(ROOT.glob(f"{folder}/test_*.py"))
+        ]
+        on_all_cores(run_file, files)
 
     def conformance(self) -> None:
         self.python(self.checks / "conformance.py", "--data", self.data)
