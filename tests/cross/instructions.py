@@ -3,9 +3,9 @@
     instructions.py [--llama FOLDER] [--types q4_0,q4_k,q8_0] [--compiler COMMAND]
 
 FOLDER is ggml/src of llama.cpp's sources. Kernels are compiled for each instruction set with the options of the build,
-and one product runs under qemu-user, one instruction at a time. Counted are the instructions of the kernels and those
-of them that load, per 1,024 multiplications of a prompt (32 rows by 192 outputs) and of one row. Needed are the Debian
-packages g++-aarch64-linux-gnu and qemu-user-static.
+and one product runs under qemu-user, one instruction at a time. Counted are the instructions of the kernels and the
+registers that they load, per 1,024 multiplications of a prompt (32 rows by 192 outputs) and of one row. Needed are the
+Debian packages g++-aarch64-linux-gnu and qemu-user-static.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ LLAMA = {
 }  # fmt: skip
 OUTPUTS, COLUMNS = 192, 1024
 PROMPT = 32  # rows
-LOADS = re.compile(r"ld(?!.*prfm)")
 
 
 def compile_plait(compiler: list[str], block: str, isa: str, to: Path) -> None:
@@ -59,8 +58,17 @@ def compile_llama(compiler: list[str], name: str, isa: str, sources: Path, to: P
     )  # fmt: skip
 
 
-def mnemonics(binary: Path) -> dict[int, str]:
-    """Return the mnemonic at each address of the functions of the kernels."""
+def loaded(mnemonic: str, operands: str) -> int:
+    """Return the number of registers that an instruction loads."""
+    if not mnemonic.startswith("ld"):
+        return 0
+    if match := re.match(r"\{v(\d+)\S*-v(\d+)", operands):  # {v28.16b-v31.16b}, modulo 32
+        return (int(match[2]) - int(match[1])) % 32 + 1
+    return 2 if mnemonic == "ldp" else 1
+
+
+def instructions(binary: Path) -> dict[int, int]:
+    """Return the registers that each instruction of the kernels loads, by address."""
     listing = subprocess.run(
         ["aarch64-linux-gnu-objdump", "-dC", "--no-show-raw-insn", binary],
         check=True, capture_output=True, text=True,
@@ -69,17 +77,17 @@ def mnemonics(binary: Path) -> dict[int, str]:
     for line in listing.split("\n"):
         if line.endswith(">:"):
             counts = "plait::cpu" in line or "ggml_gem" in line
-        elif counts and (match := re.match(r"\s*([0-9a-f]+):\t(\S+)", line)):
-            found[int(match[1], 16)] = match[2]
+        elif counts and (match := re.match(r"\s*([0-9a-f]+):\t(\S+)\s*(.*)", line)):
+            found[int(match[1], 16)] = loaded(match[2], match[3])
     return found
 
 
 def count(binary: Path, rows: int) -> tuple[int, int]:
-    """Return the instructions of a product and those of them that load."""
-    at = mnemonics(binary)
+    """Return the instructions of a product and the registers that they load."""
+    at = instructions(binary)
     command = ["qemu-aarch64-static", "-cpu", "max", "-singlestep", "-d", "exec,nochain", "-dfilter",
                f"{min(at):#x}..{max(at):#x}", "-D", "/dev/stdout", binary, rows, OUTPUTS, COLUMNS]  # fmt: skip
-    found: collections.Counter[str] = collections.Counter()
+    found: collections.Counter[int] = collections.Counter()
     with subprocess.Popen([str(c) for c in command], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -89,7 +97,7 @@ def count(binary: Path, rows: int) -> tuple[int, int]:
                     found[at[address]] += 1
     if process.returncode:
         raise SystemExit(f"{binary} ended with status {process.returncode}")
-    return found.total(), sum(n for name, n in found.items() if LOADS.match(name))
+    return found.total(), sum(n * registers for registers, n in found.items())
 
 
 def main() -> None:
@@ -101,7 +109,7 @@ def main() -> None:
     parser.add_argument("--types", default=",".join(BLOCKS))
     given = parser.parse_args()
     compiler = given.compiler.split()
-    print("instructions (loads) per 1,024 multiplications")
+    print("instructions (registers loaded) per 1,024 multiplications")
     print(f"{'type':5} {'set':10} {'kernels':8} {'prompt':>16} {'one row':>16}")
     with tempfile.TemporaryDirectory() as folder:
         binary = Path(folder, "product")

@@ -11,7 +11,7 @@
 //                           products of the four bytes of a lane. Codes are at most
 //                           32767 / 254 / kGroups, a is in [-127, 127]; g counts the calls, whose
 //                           number is a multiple of kGroups. value() is the sum plus kSumsBase,
-//                           exactly
+//                           exactly. With kStartsAtOffset, from(x) starts at x instead
 //   kMinRowsForInverted     with at least this many rows, Signs::kInverted is faster than kOnFactor
 //   kUnsignedDot            true if the instruction multiplies unsigned by signed bytes; 128 is
 //                           then added to 8-bit codes
@@ -28,6 +28,8 @@
 //                             registers
 //     kWidePanels             panels of a wide tile; 1 if high tiles are always better
 //     kHighPanels             panels of a high tile, if it has two rows
+//     kStartsAtOffset         sums start at kSumsBase minus the offsets of the codes, so that these
+//                             need not be subtracted; kSumsBase is not 0
 //     kFloatRows              max rows of a tile of floats
 //     kFloatPanels            panels of a tile of floats
 //     kPanelsOfOneRow         panels of floats for a single row

@@ -24,6 +24,15 @@ struct Activations {
     }
 };
 
+// A sum that starts at `base`.
+template <class S>
+PLAIT_INLINE S sum_from(F32 base) {
+    if constexpr (TileShape::kStartsAtOffset)
+        return S::from(base);
+    else
+        return S{};
+}
+
 // The number of successive dot products of four bytes whose sum fits 16 bits, for AVX2.
 constexpr int groups_of(int max_code, int unit) {
     for (int groups = unit / 4; groups > 1; groups /= 2)
@@ -48,6 +57,7 @@ struct BlockTiles {
     static constexpr int kBytes = kCodeBytes + kRecordBytes * 32 / Block::kElements;
     static constexpr int kUnits = 32 / D::kUnit;
     static constexpr int kGroups = groups_of(D::kMaxCode, D::kUnit);
+    static constexpr bool kStartsAtOffset = TileShape::kStartsAtOffset && D::kOffset != 0;
 
     PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
         if (!D::kSigned) return Signs::kUnsigned;
@@ -86,6 +96,12 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 #pragma GCC unroll 2
             for (int u = 0; u < kUnits; ++u) {
                 Sums sum[P][T], of_zeros[P];
+                if constexpr (kStartsAtOffset)
+#pragma GCC unroll 4
+                    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+                        for (int r = 0; r < T; ++r)
+                            sum[p][r] = sum_from<Sums>(F32::set(sums[u * rows + r]));
 #pragma GCC unroll 8
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
@@ -113,22 +129,21 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                         F32 x = sum[p][r].value();
                         if constexpr (kSigns == Signs::kInverted)
                             x = x - of_zeros[p].value();
-                        else if constexpr (D::kOffset != 0)
+                        else if constexpr (D::kOffset != 0 && !kStartsAtOffset)
                             x = x - F32::set(sums[u * rows + r]);
                         else if constexpr (kSumsBase != 0)
                             x = x - F32::set(kSumsBase);
                         t[p][r] = u == 0 ? scale * x : fma(scale, x, t[p][r]);
                         if constexpr (D::kMinimum)
-                            t[p][r] = fma(s[p].minimum(b * kUnits + u),
-                                          F32::set(sums[u * rows + r]), t[p][r]);
+                            t[p][r] = fma_of<T>(s[p].minimum(b * kUnits + u), sums + u * rows, r,
+                                                t[p][r]);
                     }
                 }
             }
 #pragma GCC unroll 8
             for (int r = 0; r < T; ++r) {
-                const F32 scale = F32::set(scales[r]);
 #pragma GCC unroll 4
-                for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
+                for (int p = 0; p < P; ++p) y[p][r] = fma_of<T>(t[p][r], scales, r, y[p][r]);
             }
             codes += kCodeBytes;
             a += 32 * rows;
@@ -145,8 +160,9 @@ template <class Block>
 PLAIT_INLINE void convert_sums(const int16_t* from, int64_t blocks, int n, float* to) {
     using D = BlockDot<Block>;
     const auto converted = [](int sum) {
-        return D::kMinimum ? static_cast<float>(sum)
-                           : kSumsBase + static_cast<float>(D::kOffset * sum);
+        if (D::kMinimum) return static_cast<float>(sum);
+        return kSumsBase + static_cast<float>(TileShape::kStartsAtOffset ? -D::kOffset * sum
+                                                                         : D::kOffset * sum);
     };
     if constexpr (D::kUnit == 32) {
         for (int64_t i = 0; i < blocks * n; ++i) to[i] = converted(from[2 * i] + from[2 * i + 1]);
@@ -248,8 +264,7 @@ struct PairTiles {
             const F32 lanes = Matrix::lanes(scale, q), minima = Matrix::lanes(minimum, q);
 #pragma GCC unroll 4
             for (int r = 0; r < kPairs; ++r) {
-                const F32 base = D::kOffset != 0 ? F32::load(sums + 4 * r) : F32::set(kSumsBase);
-                const F32 x = sum[r][q].value() - base;
+                const F32 x = sum[r][q].value() - F32::set(kSumsBase);
                 t[r][q] = is_first ? lanes * x : fma(lanes, x, t[r][q]);
                 if constexpr (D::kMinimum) t[r][q] = fma(minima, F32::load(sums + 4 * r), t[r][q]);
             }
@@ -284,6 +299,14 @@ struct PairTiles {
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
                     Matrix sum[P][kPairs][2];
+                    if constexpr (Tiles::kStartsAtOffset)
+#pragma GCC unroll 4
+                        for (int r = 0; r < kPairs; ++r)
+#pragma GCC unroll 2
+                            for (int p = 0; p < P; ++p)
+                                for (int q = 0; q < 2; ++q)
+                                    sum[p][r][q] =
+                                        Matrix::from(F32::load(sums + 4 * (u * pairs + r)));
 #pragma GCC unroll 4
                     for (int i = 0; i < kSteps; ++i) {
                         const int step = u * kSteps + i;
@@ -366,6 +389,9 @@ struct OneRowTiles {
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
                     typename Matrix::OneRow sum[P][2];
+                    if constexpr (Tiles::kStartsAtOffset)
+                        for (int p = 0; p < P; ++p)
+                            for (int q = 0; q < 2; ++q) sum[p][q] = Matrix::OneRow::from(sums[u]);
 #pragma GCC unroll 4
                     for (int i = 0; i < kSteps; ++i) {
                         const int step = u * kSteps + i;
@@ -379,9 +405,8 @@ struct OneRowTiles {
 #pragma GCC unroll 2
                     for (int p = 0; p < P; ++p) {
                         const F32 scale = s[p].scale(b * kUnits + u);
-                        F32 x_sum = Matrix::OneRow::value(sum[p]);
-                        x_sum = x_sum - F32::set(D::kOffset != 0 ? sums[u] : kSumsBase);
-                        t[p] = u == 0 ? scale * x_sum : fma(scale, x_sum, t[p]);
+                        const F32 of_unit = Matrix::OneRow::value(sum[p]) - F32::set(kSumsBase);
+                        t[p] = u == 0 ? scale * of_unit : fma(scale, of_unit, t[p]);
                         if constexpr (D::kMinimum)
                             t[p] = fma(s[p].minimum(b * kUnits + u), F32::set(sums[u]), t[p]);
                     }

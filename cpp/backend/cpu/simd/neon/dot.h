@@ -17,6 +17,7 @@ struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 2;
+    static constexpr bool kStartsAtOffset = true;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 4;
     static constexpr int kPanelsOfOneRow = 8;
@@ -50,6 +51,7 @@ PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) { return {vqtbl1q_u8(table.v
 struct Sums {
     int32x4_t v = vreinterpretq_s32_f32(vdupq_n_f32(kSumsBase));
 
+    PLAIT_INLINE_MEMBER static Sums from(F32 start) { return {vreinterpretq_s32_f32(start.v)}; }
     template <Signs kSigns, int kGroups>
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int) {
         static_assert(kSigns != Signs::kInverted);
@@ -99,6 +101,11 @@ struct TwoByTwo {
 struct ByteMatrix : TwoByTwo {
     int32x4_t v = vreinterpretq_s32_f32(vdupq_n_f32(kSumsBase));
 
+    PLAIT_INLINE_MEMBER static ByteMatrix from(F32 start) {
+        ByteMatrix m;
+        m.v = vreinterpretq_s32_f32(start.v);
+        return m;
+    }
     PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes rows) {
         v = vmmlaq_s32(v, vreinterpretq_s8_u8(rows.v), vreinterpretq_s8_u8(codes.v));
     }
@@ -116,6 +123,11 @@ struct ByteMatrix : TwoByTwo {
     struct OneRow {
         int32x4_t v = vreinterpretq_s32_f32(float32x4_t{kSumsBase, 0.0f, kSumsBase, 0.0f});
 
+        PLAIT_INLINE_MEMBER static OneRow from(float start) {
+            uint32_t bits;
+            memcpy(&bits, &start, sizeof bits);
+            return {vreinterpretq_s32_u64(vdupq_n_u64(bits))};
+        }
         PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes row) {
             v = vdotq_s32(v, vreinterpretq_s8_u8(codes.v), vreinterpretq_s8_u8(row.v));
         }

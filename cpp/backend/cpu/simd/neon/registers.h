@@ -101,6 +101,18 @@ PLAIT_INLINE F32 operator&(F32 a, F32 b) { return from_bits(vandq_u32(bits_of(a)
 PLAIT_INLINE F32 operator|(F32 a, F32 b) { return from_bits(vorrq_u32(bits_of(a), bits_of(b))); }
 PLAIT_INLINE F32 operator^(F32 a, F32 b) { return from_bits(veorq_u32(bits_of(a), bits_of(b))); }
 PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
+// Four floats of b share a load, since FMLA takes a lane as its second factor.
+template <int kCount>
+PLAIT_INLINE F32 fma_of(F32 a, const float* b, int i, F32 c) {
+    if (i / 4 * 4 + 4 > kCount) return fma(a, F32::set(b[i]), c);
+    const float32x4_t four = vld1q_f32(b + i / 4 * 4);
+    switch (i % 4) {
+    case 0: return {vfmaq_laneq_f32(c.v, a.v, four, 0)};
+    case 1: return {vfmaq_laneq_f32(c.v, a.v, four, 1)};
+    case 2: return {vfmaq_laneq_f32(c.v, a.v, four, 2)};
+    default: return {vfmaq_laneq_f32(c.v, a.v, four, 3)};
+    }
+}
 // Not vmaxq_f32 and vminq_f32, which return NaN if either operand is NaN.
 PLAIT_INLINE F32 max(F32 a, F32 b) { return {vbslq_f32(vcgtq_f32(a.v, b.v), a.v, b.v)}; }
 PLAIT_INLINE F32 min(F32 a, F32 b) { return {vbslq_f32(vcltq_f32(a.v, b.v), a.v, b.v)}; }
