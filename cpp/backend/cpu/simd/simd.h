@@ -14,8 +14,8 @@
 //                                        which are the low nibbles first, then the high ones
 //   load_levels(p, i, levels)            the same, each replaced by levels[nibble]
 //   fma(a, b, c)                         a * b + c, rounded once
-//   fma_of<n>(a, b, i, c)                a * b[i] + c, rounded once. b has n floats, and i is
-//                                        a constant to the compiler
+//   set_of<n>(x, i)                      x[i] in every lane. x has n floats, and i is a constant to
+//                                        the compiler
 //   max(a, b), min(a, b)                 b if either is NaN
 //   select_less(a, b, yes, no)           a < b ? yes : no
 //   select_bits(bits, yes, no)           yes in lanes whose bit is set

@@ -33,6 +33,13 @@ PLAIT_INLINE S sum_from(F32 base) {
         return S{};
 }
 
+// clang would load all rows of a tile first, and run out of registers.
+PLAIT_INLINE void load_no_earlier() {
+#if defined(__clang__) && defined(__aarch64__)
+    asm volatile("" ::: "memory");
+#endif
+}
+
 // The number of successive dot products of four bytes whose sum fits 16 bits, for AVX2.
 constexpr int groups_of(int max_code, int unit) {
     for (int groups = unit / 4; groups > 1; groups /= 2)
@@ -101,10 +108,11 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
                         for (int r = 0; r < T; ++r)
-                            sum[p][r] = sum_from<Sums>(F32::set(sums[u * rows + r]));
+                            sum[p][r] = sum_from<Sums>(set_of<T>(sums + u * rows, r));
 #pragma GCC unroll 8
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
+                    if (T > 4 && g == 4) load_no_earlier();
                     Bytes code[P];
 #pragma GCC unroll 4
                     for (int p = 0; p < P; ++p) {
@@ -135,15 +143,16 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                             x = x - F32::set(kSumsBase);
                         t[p][r] = u == 0 ? scale * x : fma(scale, x, t[p][r]);
                         if constexpr (D::kMinimum)
-                            t[p][r] = fma_of<T>(s[p].minimum(b * kUnits + u), sums + u * rows, r,
-                                                t[p][r]);
+                            t[p][r] = fma(s[p].minimum(b * kUnits + u),
+                                          set_of<T>(sums + u * rows, r), t[p][r]);
                     }
                 }
             }
 #pragma GCC unroll 8
             for (int r = 0; r < T; ++r) {
+                const F32 scale = set_of<T>(scales, r);
 #pragma GCC unroll 4
-                for (int p = 0; p < P; ++p) y[p][r] = fma_of<T>(t[p][r], scales, r, y[p][r]);
+                for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
             }
             codes += kCodeBytes;
             a += 32 * rows;

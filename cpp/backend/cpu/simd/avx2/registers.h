@@ -108,8 +108,8 @@ PLAIT_INLINE F32 operator|(F32 a, F32 b) { return {_mm256_or_ps(a.v, b.v)}; }
 PLAIT_INLINE F32 operator^(F32 a, F32 b) { return {_mm256_xor_ps(a.v, b.v)}; }
 PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
 template <int>
-PLAIT_INLINE F32 fma_of(F32 a, const float* b, int i, F32 c) {
-    return fma(a, F32::set(b[i]), c);
+PLAIT_INLINE F32 set_of(const float* x, int i) {
+    return F32::set(x[i]);
 }
 PLAIT_INLINE F32 max(F32 a, F32 b) { return {_mm256_max_ps(a.v, b.v)}; }
 PLAIT_INLINE F32 min(F32 a, F32 b) { return {_mm256_min_ps(a.v, b.v)}; }

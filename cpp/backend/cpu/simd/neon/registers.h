@@ -101,16 +101,16 @@ PLAIT_INLINE F32 operator&(F32 a, F32 b) { return from_bits(vandq_u32(bits_of(a)
 PLAIT_INLINE F32 operator|(F32 a, F32 b) { return from_bits(vorrq_u32(bits_of(a), bits_of(b))); }
 PLAIT_INLINE F32 operator^(F32 a, F32 b) { return from_bits(veorq_u32(bits_of(a), bits_of(b))); }
 PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {vfmaq_f32(c.v, a.v, b.v)}; }
-// Four floats of b share a load, since FMLA takes a lane as its second factor.
+// Four floats share a load. FMLA takes a lane as its second factor.
 template <int kCount>
-PLAIT_INLINE F32 fma_of(F32 a, const float* b, int i, F32 c) {
-    if (i / 4 * 4 + 4 > kCount) return fma(a, F32::set(b[i]), c);
-    const float32x4_t four = vld1q_f32(b + i / 4 * 4);
+PLAIT_INLINE F32 set_of(const float* x, int i) {
+    if (i / 4 * 4 + 4 > kCount) return F32::set(x[i]);
+    const float32x4_t four = vld1q_f32(x + i / 4 * 4);
     switch (i % 4) {
-    case 0: return {vfmaq_laneq_f32(c.v, a.v, four, 0)};
-    case 1: return {vfmaq_laneq_f32(c.v, a.v, four, 1)};
-    case 2: return {vfmaq_laneq_f32(c.v, a.v, four, 2)};
-    default: return {vfmaq_laneq_f32(c.v, a.v, four, 3)};
+    case 0: return {vdupq_laneq_f32(four, 0)};
+    case 1: return {vdupq_laneq_f32(four, 1)};
+    case 2: return {vdupq_laneq_f32(four, 2)};
+    default: return {vdupq_laneq_f32(four, 3)};
     }
 }
 // Not vmaxq_f32 and vminq_f32, which return NaN if either operand is NaN.

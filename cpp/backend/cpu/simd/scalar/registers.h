@@ -70,8 +70,8 @@ PLAIT_INLINE F32 operator^(F32 a, F32 b) { return from_bits(bits_of(a) ^ bits_of
 // Rounded twice: without the instruction, a fused multiply-add is a slow library call.
 PLAIT_INLINE F32 fma(F32 a, F32 b, F32 c) { return {a.v * b.v + c.v}; }
 template <int>
-PLAIT_INLINE F32 fma_of(F32 a, const float* b, int i, F32 c) {
-    return fma(a, F32::set(b[i]), c);
+PLAIT_INLINE F32 set_of(const float* x, int i) {
+    return F32::set(x[i]);
 }
 PLAIT_INLINE F32 max(F32 a, F32 b) { return {a.v > b.v ? a.v : b.v}; }
 PLAIT_INLINE F32 min(F32 a, F32 b) { return {a.v < b.v ? a.v : b.v}; }
