@@ -31,6 +31,7 @@ class Case:
     """A case: the work, and the unit of its figure.
 
     pp:N        one prompt of N tokens into an empty cache, logits of the last                     tokens/s
+    pp:N@D      the same after D other tokens                                                      tokens/s
     tg:N@D      N steps of one token after a prompt of D tokens                                    tokens/s
     btg:BxN@D   N steps of B sequences, each after its own prompt of D tokens                      tokens/s
     encode:BxN  B texts of N tokens in one call, one pooled embedding each                         tokens/s
@@ -39,8 +40,9 @@ class Case:
 
     kind: str
     n_seqs: int = 1
+    n_tokens: int = 0  # of a prompt or text
     n_steps: int = 0
-    depth: int = 0
+    depth: int = 0  # tokens in the cache before the measurement
 
     @property
     def is_reading(self) -> bool:
@@ -49,17 +51,17 @@ class Case:
 
     @classmethod
     def parse(cls, text: str) -> Case:
-        if m := re.fullmatch(r"pp:(\d+)", text):
-            return cls("pp", depth=int(m[1]))
+        if m := re.fullmatch(r"pp:(\d+)(?:@(\d+))?", text):
+            return cls("pp", n_tokens=int(m[1]), depth=int(m[2] or 0))
         if m := re.fullmatch(r"tg:(\d+)@(\d+)", text):
             return cls("tg", n_steps=int(m[1]), depth=int(m[2]))
         if m := re.fullmatch(r"btg:(\d+)x(\d+)@(\d+)", text):
             return cls("tg", n_seqs=int(m[1]), n_steps=int(m[2]), depth=int(m[3]))
         if m := re.fullmatch(r"encode:(\d+)x(\d+)", text):
-            return cls("encode", n_seqs=int(m[1]), depth=int(m[2]))
+            return cls("encode", n_seqs=int(m[1]), n_tokens=int(m[2]))
         if text == "load":
             return cls("load")
-        raise ValueError(f"{text!r}: expected pp:N, tg:N@D, btg:BxN@D, encode:BxN or load")
+        raise ValueError(f"{text!r}: expected pp:N, pp:N@D, tg:N@D, btg:BxN@D, encode:BxN or load")
 
 
 def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> Any:
@@ -77,25 +79,26 @@ def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> 
 
 
 def figure(opened: Any, case: Case) -> float:
-    """Return the throughput of an engine in the second run; the first one is a warm-up."""
+    """Return the throughput of an engine in the second run; the first one, at no great depth, is a warm-up."""
     rng = np.random.default_rng(1)
-    for _ in range(2):
-        tokens = rng.integers(0, min(opened.n_vocab, 30000), (case.n_seqs, max(1, case.depth)))
+    for depth in (min(case.depth, N_UBATCH), case.depth):
+        n = depth + case.n_tokens
+        tokens = rng.integers(0, min(opened.n_vocab, 30000), (case.n_seqs, max(1, n)))
+        held, prompts = tokens[:, :depth].tolist(), tokens[:, depth:n].tolist()
         steps = [tokens[:, [i % tokens.shape[1]]].tolist() for i in range(case.n_steps)]
-        prompts, count = tokens.tolist(), tokens.size
-        opened.open(case.n_seqs, case.depth + case.n_steps + 1, embed=case.kind == "encode")
+        opened.open(case.n_seqs, n + case.n_steps + 1, embed=case.kind == "encode")
+        if depth:
+            opened.read(held)
         start = time.perf_counter()
         if case.kind == "encode":
             opened.embed(prompts)
-        elif case.depth:
+        elif case.kind == "pp":
             opened.read(prompts)
-        if case.kind == "tg":
-            start, count = time.perf_counter(), case.n_seqs * case.n_steps
-            for step in steps:
-                opened.read(step)
+        for step in steps:
+            opened.read(step)
         seconds = time.perf_counter() - start
         opened.close()
-    return count / seconds
+    return case.n_seqs * (case.n_tokens + case.n_steps) / seconds
 
 
 def loading(engine: str, path: str, threads: int, options: dict[str, Any]) -> dict[str, float]:

@@ -82,12 +82,11 @@ def prepared(model: Any, case: Case, options: dict[str, Any]) -> Any:
     """Return a context of a case, with the prompts of its sequences."""
     import plait
 
-    n_ctx = case.depth + case.n_steps + 8
+    n_ctx = case.depth + case.n_tokens + case.n_steps + 8
     ctx = plait.Context(model, n_ctx=n_ctx, n_seq_max=case.n_seqs, **options)
-    if case.kind == "tg":
-        for seq in range(case.n_seqs):
-            for begin in range(0, case.depth, N_UBATCH):
-                read(ctx, tokens(model, min(N_UBATCH, case.depth - begin), seq), [seq])
+    for seq in range(case.n_seqs):
+        for begin in range(0, case.depth, N_UBATCH):
+            read(ctx, tokens(model, min(N_UBATCH, case.depth - begin), seq), [seq])
     return ctx
 
 
@@ -107,14 +106,11 @@ def read(ctx: Any, ids: list[int], seqs: list[int]) -> None:
 
 def run(ctx: Any, case: Case) -> float:
     """Run a burst and undo it; return its seconds."""
-    if case.kind == "pp":
-        ids = tokens(ctx.model, case.depth, 0)
-        ctx.kv.clear()
-        begin = time.perf_counter()
-        read(ctx, ids, [0])
-        return time.perf_counter() - begin
     seqs = list(range(case.n_seqs))
+    prompt = tokens(ctx.model, case.n_tokens, 0)
     begin = time.perf_counter()
+    if prompt:
+        read(ctx, prompt, seqs)
     for i in range(case.n_steps):
         read(ctx, [7 + i], seqs)
     seconds = time.perf_counter() - begin

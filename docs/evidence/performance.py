@@ -31,8 +31,9 @@ Notes on fairness:
 
 The cases:
 
-- `pp:N`: a prompt of N tokens. `tg:N@D`: N tokens one by one after D others. `btg:BxN@D`: N steps of B sequences, each
-  after its own D tokens. `encode:BxN`: B texts of N tokens, one pooled embedding each. All are in tokens per second.
+- `pp:N`: a prompt of N tokens; `pp:N@D`: the same after D others. `tg:N@D`: N tokens one by one after D others.
+  `btg:BxN@D`: N steps of B sequences, each after its own D tokens. `encode:BxN`: B texts of N tokens, one pooled
+  embedding each. All are in tokens per second.
   "% of memory" is the rate at which weights were read, relative to the rate at which the same number of threads reads
   memory in the same minute (NumPy's maximum over half a gigabyte). Models that fit in a CPU cache exceed 100 %.
 - `load`: the time to open a file that is in the page cache, create a context and compute the first token, in GB of the
