@@ -114,7 +114,8 @@ py::array tensor(const PyModel& self, const Text& name) {
 }
 
 py::array_t<float> tensor_rows(const PyModel& self, const Text& name, const ArrayLike& rows) {
-    const gguf::TensorInfo& tensor = find(self, to_text("name", name));
+    const std::string key = to_text("name", name);
+    const gguf::TensorInfo& tensor = find(self, key);
     const gguf::File& file = initialized(self.loaded)->file();
     const Shape& shape = tensor.type.shape;
     if (shape.rank != 2 || tensor.type.dtype == DType::i32)
