@@ -78,10 +78,14 @@ PYTHON_TESTS = [
     "tests/python/cache",
     "tests/python/files",
 ]
-# qemu does not apply RLIMIT_AS, and the C compiler that the other tests find is the host's.
+# qemu does not apply RLIMIT_AS, the C compiler that a test finds is the host's, and work between two looks for an
+# interrupt takes too long.
+THREADS = "tests/python/context/test_threads.py"
 DESELECTED = [
     "tests/python/context/test_blas.py::test_an_unusable_library_is_as_none",
     "tests/python/context/test_blas.py::test_too_little_address_space_is_reported",
+    f"{THREADS}::test_too_few_threads_are_enough",
+    f"{THREADS}::test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it_was",
 ]
 # The fuzzers run for a given time, in which they would do little under qemu; and qemu does not apply RLIMIT_AS.
 CPP_TESTS = "-Fuzz*:FileCalls.EmptyFilesMapAndFailingMapsAreErrors"
