@@ -24,13 +24,13 @@ struct Activations {
     }
 };
 
-// A sum that starts at `base`.
-template <class S>
-PLAIT_INLINE S sum_from(F32 base) {
-    if constexpr (TileShape::kStartsAtOffset)
-        return S::from(base);
-    else
-        return S{};
+// Starts the sums of row r at starts[r].
+template <class S, int P, int T>
+PLAIT_INLINE void start_sums(const float* starts, S (&sum)[P][T]) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+        for (int r = 0; r < T; ++r) sum[p][r] = S::from(set_of<T>(starts, r));
 }
 
 // clang would load all rows of a tile first, and run out of registers.
@@ -103,12 +103,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 #pragma GCC unroll 2
             for (int u = 0; u < kUnits; ++u) {
                 Sums sum[P][T], of_zeros[P];
-                if constexpr (kStartsAtOffset)
-#pragma GCC unroll 4
-                    for (int p = 0; p < P; ++p)
-#pragma GCC unroll 8
-                        for (int r = 0; r < T; ++r)
-                            sum[p][r] = sum_from<Sums>(set_of<T>(sums + u * rows, r));
+                if constexpr (kStartsAtOffset) start_sums(sums + u * rows, sum);
 #pragma GCC unroll 8
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
@@ -263,6 +258,16 @@ struct PairTiles {
     static constexpr int kMaxRows = kRows;
     static constexpr int kCodeBytes = Tiles::kCodeBytes, kBytes = Tiles::kBytes;
 
+    // Starts the sums of pair r at the four numbers from starts + 4 * r.
+    template <int P, int kPairs>
+    PLAIT_INLINE_MEMBER static void start_sums(const float* starts, Matrix (&sum)[P][kPairs][2]) {
+#pragma GCC unroll 4
+        for (int r = 0; r < kPairs; ++r)
+#pragma GCC unroll 2
+            for (int p = 0; p < P; ++p)
+                for (int q = 0; q < 2; ++q) sum[p][r][q] = Matrix::from(F32::load(starts + 4 * r));
+    }
+
     // Adds the sums of a unit, times its scale, and its minima to t, or sets t if it is the first.
     template <int kPairs>
     PLAIT_INLINE_MEMBER static void add_unit(const Matrix (&sum)[kPairs][2], F32 scale, F32 minimum,
@@ -308,14 +313,7 @@ struct PairTiles {
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
                     Matrix sum[P][kPairs][2];
-                    if constexpr (Tiles::kStartsAtOffset)
-#pragma GCC unroll 4
-                        for (int r = 0; r < kPairs; ++r)
-#pragma GCC unroll 2
-                            for (int p = 0; p < P; ++p)
-                                for (int q = 0; q < 2; ++q)
-                                    sum[p][r][q] =
-                                        Matrix::from(F32::load(sums + 4 * (u * pairs + r)));
+                    if constexpr (Tiles::kStartsAtOffset) start_sums(sums + 4 * u * pairs, sum);
 #pragma GCC unroll 4
                     for (int i = 0; i < kSteps; ++i) {
                         const int step = u * kSteps + i;
