@@ -84,6 +84,8 @@ THREADS = "tests/python/context/test_threads.py"
 DESELECTED = [
     "tests/python/context/test_blas.py::test_an_unusable_library_is_as_none",
     "tests/python/context/test_blas.py::test_too_little_address_space_is_reported",
+    "tests/python/cache/test_requirements_memory.py"
+    "::test_a_context_whose_steps_do_not_fit_into_memory_is_not_created",
     f"{THREADS}::test_too_few_threads_are_enough",
     f"{THREADS}::test_ctrl_c_ends_a_decode_within_a_quarter_second_and_leaves_the_cache_as_it_was",
 ]
