@@ -78,9 +78,9 @@ PYTHON_TESTS = [
     "tests/python/cache",
     "tests/python/files",
 ]
-# qemu does not apply RLIMIT_AS, the C compiler that a test finds is the host's, and work between two looks for an
-# interrupt takes too long.
 THREADS = "tests/python/context/test_threads.py"
+# qemu does not apply RLIMIT_AS, and is too slow to end a call within a quarter of a second. The C compiler that a test
+# finds is the host's.
 DESELECTED = [
     "tests/python/context/test_blas.py::test_an_unusable_library_is_as_none",
     "tests/python/context/test_blas.py::test_too_little_address_space_is_reported",

@@ -64,7 +64,8 @@ def loaded(mnemonic: str, operands: str) -> int:
         return 0
     if match := re.match(r"\{v(\d+)\S*-v(\d+)", operands):  # {v28.16b-v31.16b}, modulo 32
         return (int(match[2]) - int(match[1])) % 32 + 1
-    return 2 if mnemonic == "ldp" else 1
+    of_list = re.match(r"\{[^}]*\}", operands)  # {v0.8h, v1.8h}
+    return of_list[0].count(",") + 1 if of_list else 2 if mnemonic == "ldp" else 1
 
 
 def instructions(binary: Path) -> dict[int, int]:
