@@ -6,9 +6,10 @@
 A model is a GGUF file, or shape:type for a model with random weights (models.py). The cases are defined in
 engines.py. Each engine runs in its own process, alternating `rounds` times. A row has both medians and the median of
 the paired ratios; above 1, plait is faster. Absolute figures vary with the load on the machine, ratios hardly do. For
-cases limited by memory, the memory bandwidth is measured at the same time. Without llama-cpp-python, only plait is
-measured; --python selects an interpreter that has it. Rows already in the JSON file are kept if machine and builds
-are the same.
+cases limited by memory, the memory bandwidth is measured at the same time. A prefix of more than 1,024 tokens is
+computed once by each engine. Afterwards its saved state is loaded into every sequence. Without llama-cpp-python, only
+plait is measured; --python selects an interpreter that has it. Rows already in the JSON file are kept if machine and
+builds are the same.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import models
 import plait
 from engines import ENGINES, Case
 
+LONG_PREFIX = 1024
 ENGINE_SCRIPT = Path(__file__).with_name("engines.py")
 SPIN = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
 
@@ -61,12 +63,15 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict[str, float]:
+    depth = Case.parse(case).depth
+    prefix = Path(args.prefixes) / f"{engine}-{Path(path).stem}-{depth}"
     done = subprocess.run(
         [
             args.python if engine != "plait" else sys.executable,
             ENGINE_SCRIPT, engine, path, case,
             "--threads", str(args.threads),
             "--options", json.dumps(args.options),
+            *(["--prefix", prefix] if depth > LONG_PREFIX else []),
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -236,7 +241,11 @@ def main() -> None:
     engines = list(ENGINES) if peer else ["plait"]
     print(f"{'model':>20} {'case':>14}" + "".join(f"{engine:>12}" for engine in ENGINES))
     tables: dict[str, list[dict[str, Any]]] = {}
-    with files(args.models) as paths, busy(args.busy):
+    with (
+        files(args.models) as paths,
+        busy(args.busy),
+        tempfile.TemporaryDirectory() as args.prefixes,
+    ):
         for model, path in paths.items():
             for case in cases:
                 tables.setdefault(model, []).append(row(path, case, engines, args))

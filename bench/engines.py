@@ -1,9 +1,10 @@
 """Run one case of compare.py with one engine. The calls are the same for every engine.
 
-    engines.py ENGINE MODEL CASE [--threads N] [--options '{"type_k": "q8_0"}']
+    engines.py ENGINE MODEL CASE [--threads N] [--options '{"type_k": "q8_0"}'] [--prefix FILE]
 
 prints the figure of the case as JSON, measured after one warm-up. With ENGINE `memory`, it prints the memory
-bandwidth of the threads in bytes per second.
+bandwidth of the threads in bytes per second. With --prefix, every sequence begins with the same tokens, whose saved
+state is read from FILE; the first process computes it and writes the file.
 """
 
 from __future__ import annotations
@@ -78,16 +79,30 @@ def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> 
     return module.LlamaCpp(path, {"kv": "streams", **options})  # faster than unified in llama.cpp
 
 
-def figure(opened: Any, case: Case) -> float:
-    """Return the throughput of an engine in the second run; the first one, at no great depth, is a warm-up."""
+def figure(opened: Any, case: Case, prefix: str | None = None) -> float:
+    """Return the throughput of an engine in the second run; the first one is a warm-up.
+
+    Args:
+        opened: The engine.
+        case: The case.
+        prefix: A file with the state of the `case.depth` tokens that each sequence begins with, of its own. It is
+            written where it does not exist. Without it, the tokens differ by sequence and are computed in each run.
+    """
     rng = np.random.default_rng(1)
-    for depth in (min(case.depth, N_UBATCH), case.depth):
-        n = depth + case.n_tokens
-        tokens = rng.integers(0, min(opened.n_vocab, 30000), (case.n_seqs, max(1, n)))
-        held, prompts = tokens[:, :depth].tolist(), tokens[:, depth:n].tolist()
-        steps = [tokens[:, [i % tokens.shape[1]]].tolist() for i in range(case.n_steps)]
+    n = case.depth + case.n_tokens
+    tokens = rng.integers(0, min(opened.n_vocab, 30000), (case.n_seqs, max(1, n)))
+    held, prompts = tokens[:, : case.depth].tolist(), tokens[:, case.depth : n].tolist()
+    steps = [tokens[:, [i % tokens.shape[1]]].tolist() for i in range(case.n_steps)]
+    if prefix and not Path(prefix).exists():
+        opened.open(1, case.depth)
+        opened.read(held[:1])
+        opened.save(prefix)
+        opened.close()
+    for _ in range(2):
         opened.open(case.n_seqs, n + case.n_steps + 1, embed=case.kind == "encode")
-        if depth:
+        if prefix:
+            opened.load(prefix, case.n_seqs)
+        elif case.depth:
             opened.read(held)
         start = time.perf_counter()
         if case.kind == "encode":
@@ -138,6 +153,7 @@ if __name__ == "__main__":
     parser.add_argument("case")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--prefix")
     args = parser.parse_args()
     case = Case.parse(args.case)
     if args.engine == "memory":
@@ -146,5 +162,5 @@ if __name__ == "__main__":
         found = loading(args.engine, args.model, args.threads, args.options)
     else:
         opened = open_engine(args.engine, args.model, args.threads, args.options)
-        found = {"figure": figure(opened, case)}
+        found = {"figure": figure(opened, case, args.prefix)}
     json.dump(found, sys.stdout)

@@ -102,6 +102,22 @@ class LlamaCpp:
         if self._llama.llama_decode(self._ctx, batch):
             raise ValueError("llama.cpp cannot decode this batch")
 
+    def save(self, path: str) -> None:
+        """See plait.cli.bench.Plait."""
+        if not self._llama.llama_state_seq_save_file(self._ctx, path.encode(), 0, None, 0):
+            raise OSError(f"llama.cpp cannot save {path}")
+
+    def load(self, path: str, n_seqs: int) -> None:
+        """See plait.cli.bench.Plait."""
+        none, n = (ctypes.c_int32 * 1)(), ctypes.c_size_t()
+        for seq in range(n_seqs):
+            if not self._llama.llama_state_seq_load_file(
+                self._ctx, path.encode(), seq, none, 1, ctypes.byref(n)
+            ):
+                raise OSError(f"llama.cpp cannot load {path}")
+        memory = self._llama.llama_get_memory(self._ctx)
+        self._held = self._llama.llama_memory_seq_pos_max(memory, 0) + 1
+
     def close(self) -> None:
         """See plait.cli.bench.Plait."""
         self._llama.llama_batch_free(self._batch)

@@ -74,6 +74,15 @@ class Plait:
             self._batch.add_sequence(tokens, seq=seq)
         self._ctx.encode(self._batch)
 
+    def save(self, path: str) -> None:
+        """Write the state of the first sequence to a file."""
+        self._ctx.kv.save(path, seq=0)
+
+    def load(self, path: str, n_seqs: int) -> None:
+        """Read a state into each of `n_seqs` sequences, which get cells of their own."""
+        for seq in range(n_seqs):
+            self._ctx.kv.load(path, seq=seq)
+
     def close(self) -> None:
         """Free the cache."""
         self._ctx.close()

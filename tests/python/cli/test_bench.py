@@ -115,7 +115,7 @@ def test_generate(tiny_path: Path) -> None:
 
 def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     result = tmp_path / "result.json"
-    cases = "pp:5,tg:2@0,tg:2@3,btg:2x2@3,load"
+    cases = "pp:5,tg:2@0,tg:2@3,btg:2x2@3,pp:3@1030,btg:2x2@1030,load"
     shown = run("compare.py", tiny_path, "--cases", cases, "--rounds", 1, "--json", result)
     found = json.loads(result.read_text())
     (rows,) = found["models"].values()
