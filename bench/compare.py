@@ -63,15 +63,16 @@ def busy(processes: int) -> Iterator[None]:
 
 
 def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict[str, float]:
-    depth = Case.parse(case).depth
-    prefix = Path(args.prefixes) / f"{engine}-{Path(path).stem}-{depth}"
+    parsed = Case.parse(case)
+    # llama.cpp loads a state only into a context for as many sequences.
+    prefix = Path(args.prefixes) / f"{engine}-{Path(path).stem}-{parsed.depth}-{parsed.n_seqs}"
     done = subprocess.run(
         [
             args.python if engine != "plait" else sys.executable,
             ENGINE_SCRIPT, engine, path, case,
             "--threads", str(args.threads),
             "--options", json.dumps(args.options),
-            *(["--prefix", prefix] if depth > LONG_PREFIX else []),
+            *(["--prefix", prefix] if parsed.depth > LONG_PREFIX else []),
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

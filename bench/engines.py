@@ -86,7 +86,8 @@ def figure(opened: Any, case: Case, prefix: str | None = None) -> float:
         opened: The engine.
         case: The case.
         prefix: A file with the state of the `case.depth` tokens that each sequence begins with, of its own. It is
-            written where it does not exist. Without it, the tokens differ by sequence and are computed in each run.
+            written where it does not exist, for contexts of as many sequences. Without it, the tokens differ by
+            sequence and are computed in each run.
     """
     rng = np.random.default_rng(1)
     n = case.depth + case.n_tokens
@@ -94,7 +95,7 @@ def figure(opened: Any, case: Case, prefix: str | None = None) -> float:
     held, prompts = tokens[:, : case.depth].tolist(), tokens[:, case.depth : n].tolist()
     steps = [tokens[:, [i % tokens.shape[1]]].tolist() for i in range(case.n_steps)]
     if prefix and not Path(prefix).exists():
-        opened.open(1, case.depth)
+        opened.open(case.n_seqs, case.depth)
         opened.read(held[:1])
         opened.save(prefix)
         opened.close()
