@@ -25,12 +25,12 @@ std::vector<int32_t> random_routes(const Routing& r, uint32_t seed) {
 class ExpertLinear : public testing::TestWithParam<Case> {};
 
 // Each pair has the bits that linear gives for its row and its expert's matrix, for fewer and for
-// more pairs than experts and more than a task's rows, with x by row and by rank.
+// more pairs than experts, with x by row and by rank.
 TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
     const auto [isa, dtype] = GetParam();
     const int64_t columns = is_block_type(dtype) ? 512 : 77, out = 40;
-    for (const Routing r : {Routing{1, 2, 8}, Routing{3, 2, 8}, Routing{19, 3, 8},
-                            Routing{2, 1, 1}, Routing{131, 1, 1}}) {
+    for (const Routing r :
+         {Routing{1, 2, 8}, Routing{3, 2, 8}, Routing{19, 3, 8}, Routing{2, 1, 1}}) {
         One one(isa, {dtype, {r.experts, out, columns}});
         const std::vector<int32_t> routes = random_routes(r, 3);
         const std::vector<float> bias = random_values(static_cast<size_t>(r.experts * out), 8);
