@@ -81,8 +81,7 @@ def test_errors_when_offline_explain_what_to_do(python, tmp_path, options):
 def test_a_hub_that_cannot_be_reached_is_not_tried_again_and_again(python):
     began = time.perf_counter()
     assert "the hub cannot be reached" in python(OPEN.format("tiny.gguf"), down=True)
-    # The client would wait for 23 s between six attempts. Under an emulator, Python alone takes ten.
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - began < 10  # the client would wait for 23 s between six attempts
 
 
 def test_an_interrupted_download_resumes(hub, python):
