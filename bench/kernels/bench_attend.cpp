@@ -1,4 +1,4 @@
-// attend on one thread: one token with a long and with a short cache, and prompts.
+// attend on one thread: one token with a long and with a short cache, prompts, and a few tokens.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
@@ -90,7 +90,9 @@ const bool kRegistered = [] {
                     ->Args({1, 32768})
                     ->Args({1, 512})
                     ->Args({512, 512})
-                    ->Args({512, 4096});
+                    ->Args({512, 4096})
+                    ->Args({64, 4096})
+                    ->Args({3, 4096});
             }
         }
     }

@@ -43,7 +43,7 @@ struct AttendArgs {
 constexpr int64_t kKeyBlock = 32;
 // Partial sums over this many ordinals are closed and merged into the total, in order.
 constexpr int64_t kKeySplit = 512;
-constexpr int32_t kTileQueries = 64;
+constexpr int32_t kTileQueries = 128;
 
 // The softmax statistics over some keys.
 struct SoftmaxSum {

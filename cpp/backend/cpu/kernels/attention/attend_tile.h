@@ -86,7 +86,8 @@ struct Tile {
     }
 };
 
-// With at least this many queries, it is faster to decode a block once for all of them.
+// With at least this many queries, it is faster to decode and transpose a block once for all of
+// them.
 constexpr int64_t kManyQueries = 12;
 
 // True if score() decodes the block's keys once for all queries. They are then in tile.rows, by

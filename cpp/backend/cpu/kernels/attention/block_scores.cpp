@@ -77,11 +77,7 @@ static inline void dot_products(const Tile& tile, Keys& keys, uint32_t lanes, in
 // True if the tree of sum() adds lanes i and i + kLanes / 2 first, then halves again, as
 // sum_elements() does.
 constexpr bool kCanTranspose = F32::kLanes >= 8;
-// Transposing a block takes as long as 20 queries gain by it.
-constexpr int64_t kMinTransposedQueries = 24;
-PLAIT_INLINE bool transposes(int64_t queries) {
-    return kCanTranspose && queries >= kMinTransposedQueries;
-}
+PLAIT_INLINE bool transposes(int64_t queries) { return kCanTranspose && queries >= kManyQueries; }
 
 constexpr int kGroups = static_cast<int>(kKeyBlock) / F32::kLanes;  // registers of a block's keys
 constexpr int kGroupsAtOnce = kGroups < 2 ? 1 : 2;
@@ -164,7 +160,11 @@ static inline void products(const Tile& tile, Keys& keys, uint32_t lanes, int64_
     const Squares squares{tile.squares, (dim + F32::kLanes - 1) / F32::kLanes, dim};
     transpose_keys<Load>(keys, lanes, squares, tile.squares);
     int64_t i = begin;
-    for (; i + 2 <= end; i += 2) transposed_products<2>(tile, squares, lanes, i);
+    for (; i + 4 <= end; i += 4) transposed_products<4>(tile, squares, lanes, i);
+    if (i + 2 <= end) {
+        transposed_products<2>(tile, squares, lanes, i);
+        i += 2;
+    }
     if (i < end) transposed_products<1>(tile, squares, lanes, i);
 }
 

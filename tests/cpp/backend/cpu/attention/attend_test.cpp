@@ -27,7 +27,7 @@ struct Shape {
     int32_t buckets = 32;
     int32_t max_distance = 128;
     bool both_directions = false;
-    int32_t tile_queries = 64;
+    int32_t tile_queries = kTileQueries;
     int32_t threads = 1;
 };
 
@@ -631,7 +631,7 @@ TEST_P(AttendTest, SequencesThatShareRowsAreComputedTogether) {
             expected.push_back(
                 attend(shape, {fork}, make_layout({fork}, true, random), weights)[0]);
         for (const int32_t threads : {1, 2, 5}) {
-            for (const int32_t tile_queries : {64, 17, 3}) {
+            for (const int32_t tile_queries : {kTileQueries, 17, 3}) {
                 shape.threads = threads;
                 shape.tile_queries = tile_queries;
                 for (const Cut cut : {Cut::whole, Cut::random})
