@@ -71,12 +71,13 @@ PROCESSORS = {
         "scalar",
     ),
 }  # fmt: skip
-# The tests of the suite that depend on the processor.
+# The tests of the suite that depend on the processor. The longest file is in the first folder, so that no core waits for
+# it at the end.
 PYTHON_TESTS = [
-    "tests/python/ops",
+    "tests/python/files",
     "tests/python/context",
     "tests/python/cache",
-    "tests/python/files",
+    "tests/python/ops",
 ]
 THREADS = "tests/python/context/test_threads.py"
 # qemu does not apply RLIMIT_AS, and is too slow to end a call within a quarter of a second or a process that loads the
