@@ -71,8 +71,8 @@ PROCESSORS = {
         "scalar",
     ),
 }  # fmt: skip
-# The tests of the suite that depend on the processor. The longest file is in the first folder, so that no core waits for
-# it at the end.
+# The tests of the suite that depend on the processor. The longest file is in the first folder, so that no core waits
+# for it at the end.
 PYTHON_TESTS = [
     "tests/python/files",
     "tests/python/context",
