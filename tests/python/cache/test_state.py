@@ -558,7 +558,7 @@ def test_a_kill_at_any_time_leaves_a_valid_file(
                 stdout=subprocess.PIPE, text=True,
             )  # fmt: skip
             assert saver.stdout.readline() == "ready\n"
-            time.sleep(rng.uniform(0, 0.03 * (1 + n // n_kills)))  # a slow one saves late
+            time.sleep(rng.uniform(0, 0.03 * (1 + (n - 1) // n_kills)))  # a slow one saves late
             saver.send_signal(signal.SIGKILL)
             saver.wait()
             saver.stdout.close()

@@ -258,7 +258,7 @@ def test_small_budgets_use_the_smallest_types(floats, text):
     assert set(types.values()) & {"IQ2_XXS", "IQ2_XS", "IQ2_S"}
 
 
-def test_an_interrupted_choice_of_types_continues(stories, text, tmp_path):
+def test_an_interrupted_choice_of_types_continues(tiny, tmp_path):
     kept, calls = tmp_path / "measurements.jsonl", []
 
     def interrupt(done, total):
@@ -266,7 +266,7 @@ def test_an_interrupted_choice_of_types_continues(stories, text, tmp_path):
         if done == 5:
             raise KeyboardInterrupt
 
-    arguments = (stories, text[:300], 8)
+    arguments = (tiny, list(range(5, 101)), 8)
     with pytest.raises(KeyboardInterrupt):
         quant.choose_types(*arguments, measurements=kept, progress=interrupt)
     first = kept.read_bytes()
@@ -279,7 +279,7 @@ def test_an_interrupted_choice_of_types_continues(stories, text, tmp_path):
     assert complete.count(b"\n") == complete.count(b'"key"') > first.count(b'"key"')
     assert quant.choose_types(*arguments, measurements=kept, progress=False) == chosen
     assert kept.read_bytes() == complete  # nothing was measured again
-    quant.choose_types(stories, text[:250], 8, measurements=kept, progress=False)
+    quant.choose_types(tiny, list(range(5, 85)), 8, measurements=kept, progress=False)
     assert len(kept.read_bytes()) > 1.9 * len(complete)  # another text: everything was
 
 

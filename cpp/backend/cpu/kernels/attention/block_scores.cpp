@@ -161,10 +161,7 @@ static inline void products(const Tile& tile, Keys& keys, uint32_t lanes, int64_
     transpose_keys<Load>(keys, lanes, squares, tile.squares);
     int64_t i = begin;
     for (; i + 4 <= end; i += 4) transposed_products<4>(tile, squares, lanes, i);
-    if (i + 2 <= end) {
-        transposed_products<2>(tile, squares, lanes, i);
-        i += 2;
-    }
+    for (; i + 2 <= end; i += 2) transposed_products<2>(tile, squares, lanes, i);
     if (i < end) transposed_products<1>(tile, squares, lanes, i);
 }
 
