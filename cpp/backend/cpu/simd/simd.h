@@ -31,6 +31,7 @@
 //   transpose(r)                         transposes a square of kLanes registers
 //   exp exp2 tanh sigmoid                errors: 2 ulp for exp and exp2, below 5e-7 (absolute) for
 //   erfc_positive log1p_unit             the others
+//   exp_nonpositive(x)                   exp(x) for x <= 0; may be 0 where that is below 2^-126
 #pragma once
 
 #include <math.h>

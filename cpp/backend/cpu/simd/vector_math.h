@@ -6,10 +6,10 @@ namespace plait::cpu::PLAIT_ISA {
 
 PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
 
-// exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln(2) / 2, with the polynomial of Cephes expf.
-PLAIT_INLINE F32 exp(F32 x) {
-    x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // these give 0 and +inf; NaN stays NaN
-    const F32 n = round(x * F32::set(1.44269504088896341f));
+constexpr float kLog2E = 1.44269504088896341f;
+
+// exp(x - n ln 2) for |x - n ln 2| <= ln(2) / 2, with the polynomial of Cephes expf.
+PLAIT_INLINE F32 exp_of_rest(F32 x, F32 n) {
     F32 r = fma(n, F32::set(-0.693359375f), x);
     r = fma(n, F32::set(2.12194440e-4f), r);
     F32 p = F32::set(1.9875691500e-4f);
@@ -18,8 +18,23 @@ PLAIT_INLINE F32 exp(F32 x) {
     p = fma(p, r, F32::set(4.1665795894e-2f));
     p = fma(p, r, F32::set(1.6666665459e-1f));
     p = fma(p, r, F32::set(5.0000001201e-1f));
-    p = fma(p, r * r, r) + F32::set(1.0f);
-    return times_power_of_two(p, n);
+    return fma(p, r * r, r) + F32::set(1.0f);
+}
+
+// exp(x) = 2^n exp(x - n ln 2), n = round(x / ln 2).
+PLAIT_INLINE F32 exp(F32 x) {
+    x = min(F32::set(89.0f), max(F32::set(-104.0f), x));  // these give 0 and +inf; NaN stays NaN
+    const F32 n = round(x * F32::set(kLog2E));
+    return times_power_of_two(exp_of_rest(x, n), n);
+}
+
+// The same for x <= 0 with fewer instructions. Adding 1.5 * 2^23 rounds to an integer, which is then
+// in the low bits of the sum; with 127 added they are the exponent field of 2^n, and n = -127 gives 0.
+PLAIT_INLINE F32 exp_nonpositive(F32 x) {
+    x = max(F32::set(-88.0f), x);  // gives 0; NaN stays NaN
+    const F32 rounder = F32::set(12582912.0f + 127.0f);
+    const F32 rounded = fma(x, F32::set(kLog2E), rounder);
+    return exp_of_rest(x, rounded - rounder) * exponent_of_low_bits(rounded);
 }
 
 // 2^x = 2^n 2^r, n = round(x), with (2^r - 1) / r interpolated at the Chebyshev nodes of |r| <=

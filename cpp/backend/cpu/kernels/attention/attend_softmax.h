@@ -11,9 +11,10 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
+// exp(x) for x <= 0.
 PLAIT_INLINE float exp_of(float x) {
     float y[F32::kLanes];
-    exp(F32::set(x)).store(y);
+    exp_nonpositive(F32::set(x)).store(y);
     return y[0];
 }
 
@@ -98,8 +99,7 @@ static inline void softmax_step(const Tile& tile, const KeyBlock& block, int64_t
     query.partial.has_keys = 1;
     float* p = tile.scores + i * kKeyBlock;
     for (int part = 0; part < kScoreRegisters; ++part) {
-        x[part] = select_bits(query.visible >> (part * F32::kLanes), exp(x[part] - F32::set(shift)),
-                              F32::zero());
+        x[part] = exp_nonpositive(x[part] - F32::set(shift));
         x[part].store(p + part * F32::kLanes);
     }
     if (block.lane[block.count - 1] != block.count - 1)

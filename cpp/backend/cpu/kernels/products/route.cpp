@@ -36,7 +36,7 @@ void softmax(const float* x, float* y, int32_t n) {
     F32 sums = F32::zero();
     for (int32_t i = 0; i < n; i += F32::kLanes) {
         const int32_t lanes = n - i < F32::kLanes ? n - i : F32::kLanes;
-        exp(F32::load(x + i, lanes) - F32::set(largest)).store(y + i, lanes);
+        exp_nonpositive(F32::load(x + i, lanes) - F32::set(largest)).store(y + i, lanes);
         sums = sums + F32::load(y + i, lanes);
     }
     const float all = sum(sums);

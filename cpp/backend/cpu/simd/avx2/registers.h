@@ -137,6 +137,9 @@ PLAIT_INLINE F32 times_power_of_two(F32 p, F32 n) {
     const __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return {_mm256_mul_ps(_mm256_mul_ps(p.v, a), b)};
 }
+PLAIT_INLINE F32 exponent_of_low_bits(F32 a) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(a.v), 23))};
+}
 
 PLAIT_INLINE float sum(F32 a) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));

@@ -116,6 +116,9 @@ PLAIT_INLINE F32 select_bits(uint32_t bits, F32 yes, F32 no) {
     return {_mm512_mask_blend_ps(static_cast<__mmask16>(bits), no.v, yes.v)};
 }
 PLAIT_INLINE F32 times_power_of_two(F32 p, F32 n) { return {_mm512_scalef_ps(p.v, n.v)}; }
+PLAIT_INLINE F32 exponent_of_low_bits(F32 a) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
+}
 
 PLAIT_INLINE float sum(F32 a) {
     const __m256 h = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));

@@ -137,6 +137,7 @@ PLAIT_INLINE F32 times_power_of_two(F32 p, F32 n) {
     const float32x4_t b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
     return {vmulq_f32(vmulq_f32(p.v, a), b)};
 }
+PLAIT_INLINE F32 exponent_of_low_bits(F32 a) { return from_bits(vshlq_n_u32(bits_of(a), 23)); }
 
 // The tree of vaddvq_f32 and of vpaddq_f32: (0 + 1) + (2 + 3).
 PLAIT_INLINE float sum(F32 a) { return vaddvq_f32(a.v); }

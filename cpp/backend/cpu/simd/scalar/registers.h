@@ -97,6 +97,7 @@ PLAIT_INLINE void transpose(F32*) {}
 PLAIT_INLINE F32 negate(F32 a) { return F32::set(-0.0f) ^ a; }
 
 PLAIT_INLINE F32 exp(F32 x) { return {__builtin_expf(x.v)}; }
+PLAIT_INLINE F32 exp_nonpositive(F32 x) { return exp(x); }
 PLAIT_INLINE F32 exp2(F32 x) { return {__builtin_exp2f(x.v)}; }
 PLAIT_INLINE F32 power_of_two(F32 n) { return exp2(n); }
 PLAIT_INLINE F32 tanh(F32 x) { return {__builtin_tanhf(x.v)}; }
