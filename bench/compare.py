@@ -62,10 +62,12 @@ def busy(processes: int) -> Iterator[None]:
             other.wait()
 
 
-def measure(engine: str, path: str, case: str, args: argparse.Namespace) -> dict[str, float]:
+def measure(
+    engine: str, path: str, case: str, prefixes: str, args: argparse.Namespace
+) -> dict[str, float]:
     parsed = Case.parse(case)
     # llama.cpp loads a state only into a context for as many sequences.
-    prefix = Path(args.prefixes) / f"{engine}-{Path(path).stem}-{parsed.depth}-{parsed.n_seqs}"
+    prefix = Path(prefixes) / f"{engine}-{Path(path).stem}-{parsed.depth}-{parsed.n_seqs}"
     done = subprocess.run(
         [
             args.python if engine != "plait" else sys.executable,
@@ -98,19 +100,22 @@ def bytes_of_a_token(path: str) -> float:
     )
 
 
-def row(path: str, case: str, engines: list[str], args: argparse.Namespace) -> dict[str, Any]:
+def row(
+    path: str, case: str, engines: list[str], prefixes: str, args: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure a case in turns. States of long prefixes are kept in the folder `prefixes`."""
     figures: dict[str, list[float]] = {engine: [] for engine in engines}
     peaks: dict[str, float] = {}
     reads = Case.parse(case).is_reading and not args.busy
     speeds: list[float] = []
     for turn in range(args.rounds):
         for engine in engines if turn % 2 == 0 else engines[::-1]:
-            found = measure(engine, path, case, args)
+            found = measure(engine, path, case, prefixes, args)
             figures[engine].append(found["figure"])
             if "peak" in found:
                 peaks[engine] = found["peak"]
         if reads:
-            speeds.append(measure("memory", path, case, args)["figure"])
+            speeds.append(measure("memory", path, case, prefixes, args)["figure"])
     result: dict[str, Any] = {
         "case": case,
         "medians": {engine: statistics.median(of) for engine, of in figures.items()},
@@ -245,11 +250,11 @@ def main() -> None:
     with (
         files(args.models) as paths,
         busy(args.busy),
-        tempfile.TemporaryDirectory() as args.prefixes,
+        tempfile.TemporaryDirectory() as prefixes,
     ):
         for model, path in paths.items():
             for case in cases:
-                tables.setdefault(model, []).append(row(path, case, engines, args))
+                tables.setdefault(model, []).append(row(path, case, engines, prefixes, args))
                 show(model, tables[model][-1])
     if args.json:
         result = {
