@@ -158,6 +158,20 @@ TEST_P(ExpertsTest, NearlyZeroWeightsStayFinite) {
     EXPECT_EQ(routes[1].weight, 0.0f);
 }
 
+// The weights reach from 0.2 to less than 2^-126, below which they may be zero.
+TEST_P(ExpertsTest, WeightsOfDistantLogitsKeepTheirDigits) {
+    Floats logits(400);
+    for (size_t e = 0; e < logits.size(); ++e) logits[e] = -0.249f * static_cast<float>(e);
+    const auto n_experts = static_cast<int32_t>(logits.size());
+    const std::vector<Route> routes = route(logits, 1, RouteParams{n_experts, false, 1.0f});
+    const std::vector<double> expected = softmax({logits.begin(), logits.end()});
+    for (int32_t e = 0; e < n_experts; ++e) {
+        EXPECT_EQ(routes[e].expert, e);
+        EXPECT_TRUE(near(routes[e].weight, expected[e], 5e-7 * expected[e] + std::pow(2.0, -126)))
+            << logits[e];
+    }
+}
+
 TEST_P(ExpertsTest, TiesGoToTheLowerNumberAndNanStillNamesExperts) {
     const std::vector<Route> ties = route(Floats({1, 3, 3, 3, 1}), 1, {4, false, 1.0f});
     EXPECT_EQ(ties[0].expert, 1);
