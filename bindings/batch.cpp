@@ -1,5 +1,7 @@
 #include "batch.h"
 
+#include <pybind11/critical_section.h>
+
 #include <algorithm>
 #include <array>
 
@@ -320,6 +322,17 @@ PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
     else
         view_ = batch.batch_.view();
     ++batch_.readers_;
+}
+
+ArgumentReading::ArgumentReading(PyBatch& batch)
+    : object_(py::cast(batch, py::return_value_policy::reference)) {
+    const py::scoped_critical_section lock(object_);
+    reading_.emplace(batch);
+}
+
+ArgumentReading::~ArgumentReading() {
+    const py::scoped_critical_section lock(object_);
+    reading_.reset();
 }
 
 void PyBatch::Reading::check_sequences(const Handles& handles, Access access) const {

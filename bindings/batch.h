@@ -17,7 +17,7 @@ struct BatchSequence {
 };
 
 // Owns entries that were added one by one, or refers to arrays of the caller. Every method requires
-// the GIL. Methods that change the batch throw BatchError while a Reading exists.
+// the GIL, or the lock of the object where there is none. Methods that change the batch throw BatchError while a Reading exists.
 class PyBatch : public ZeroInitialized {
 public:
     static PyBatch from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
@@ -81,6 +81,22 @@ private:
     std::vector<BatchSequence>
         named_;        // in order of entries; for arrays, only sequences that were named in lists
     int readers_ = 0;  // number of Readings
+};
+
+// A Reading of a batch that is an argument of another object's method. Without the GIL, other
+// threads may call the batch meanwhile, so it is locked while the Reading begins and ends.
+class ArgumentReading {
+public:
+    explicit ArgumentReading(PyBatch& batch);
+    ~ArgumentReading();
+    ArgumentReading(const ArgumentReading&) = delete;
+    ArgumentReading& operator=(const ArgumentReading&) = delete;
+    const PyBatch::Reading& operator*() const { return *reading_; }
+    const PyBatch::Reading* operator->() const { return &*reading_; }
+
+private:
+    py::object object_;
+    std::optional<PyBatch::Reading> reading_;
 };
 
 }  // namespace plait::python

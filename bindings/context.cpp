@@ -208,15 +208,16 @@ OutputObject run(const PyContext& self, PyBatch& batch, Run function) {
     const bool changes = function == &Session::decode || info.has_encoder;
     const Access access = changes ? Access::change : Access::read;
     follow_log_level();
-    const PyBatch::Reading reading(batch);
+    const ArgumentReading reading(batch);
     PythonSignals signals;
     try {
-        py::object output = py::cast(PyOutput{{}, reading.view().size, weak_reference(self.model)});
+        py::object output =
+            py::cast(PyOutput{{}, reading->view().size, weak_reference(self.model)});
         py::cast<PyOutput&>(output).outputs =
             initialized(self.shared)
                 ->call_with_handles([&](Context& context, const Handles& handles) {
-                    reading.check_sequences(handles, access);
-                    return ((*context.session().lock()).*function)(reading.view(), &signals);
+                    reading->check_sequences(handles, access);
+                    return ((*context.session().lock()).*function)(reading->view(), &signals);
                 });
         return output;
     } catch (const Interrupted&) {

@@ -1,4 +1,7 @@
 #include "base/log.h"
+
+#include <mutex>
+
 #include "convert.h"
 #include "module.h"
 
@@ -9,7 +12,9 @@ constexpr int kSilent = 1000;  // above every level
 
 // Never released: records may arrive until the process exits.
 PyObject* g_logger = nullptr;
-int g_level = kSilent;  // guarded by the GIL
+
+std::mutex g_level_mutex;
+int g_level = kSilent;  // of the sink
 
 int level_of(PyObject* logger) {
     const py::object level = py::getattr(logger, "level", py::none());
@@ -36,10 +41,8 @@ void emit(LogLevel level, const std::string& message) {
     }
 }
 
-}  // namespace
-
-void follow_log_level() {
-    const int level = effective_level();
+void set_level(int level) {
+    const std::lock_guard lock(g_level_mutex);
     if (level == g_level) return;
     g_level = level;
     if (level >= kSilent)
@@ -48,6 +51,10 @@ void follow_log_level() {
         set_log_sink(&emit, static_cast<LogLevel>(level));
 }
 
+}  // namespace
+
+void follow_log_level() { set_level(effective_level()); }
+
 void bind_log(py::module_&) {
     const auto logging = py::module_::import("logging");
     py::object logger = logging.attr("getLogger")("plait");
@@ -55,10 +62,7 @@ void bind_log(py::module_&) {
     g_logger = logger.release().ptr();
     follow_log_level();
     // No record may reach a finalised interpreter.
-    py::module_::import("atexit").attr("register")(py::cpp_function([] {
-        g_level = kSilent;
-        set_log_sink(nullptr, LogLevel::error);
-    }));
+    py::module_::import("atexit").attr("register")(py::cpp_function([] { set_level(kSilent); }));
 }
 
 }  // namespace plait::python

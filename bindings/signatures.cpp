@@ -1,12 +1,19 @@
-// Signatures of bound functions, and TypeErrors that name the argument at fault.
+// What every call of a bound function has in common: signatures, TypeErrors that name the argument
+// at fault, and the lock of the object on builds of Python without the GIL.
 //
 // pybind11 writes signatures into docstrings, where inspect.signature() does not find them. Its
 // TypeError for a wrong call lists all signatures. This file adds the signatures in the format of
 // CPython ("name(arguments)\n--\n\n" before the docstring, which __doc__ omits). It replaces the
 // list in the TypeError by the argument that is unknown, missing, or of the wrong type.
+//
+// Without the GIL, calls of the methods of one object would run at the same time. They lock the
+// object with a critical section of CPython, which is unlocked where the GIL would be: while
+// GilRelease exists, or while the thread waits for another lock (docs/decisions/0054).
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+
+#include <pybind11/critical_section.h>
 
 #include "convert.h"
 
@@ -155,8 +162,17 @@ void explain(const Record& record, const Given& given) {
                     (names_itself ? found : text(call_name(record), "() ", found)).c_str());
 }
 
+// Calls pybind11's function; locks the object of a method on builds without the GIL.
+PyObject* dispatch_locked(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* keywords) {
+#if defined(Py_GIL_DISABLED)
+    const bool is_method = py::detail::function_record_ptr_from_PyObject(self)->is_method;
+    const py::scoped_critical_section lock(is_method && n > 0 ? args[0] : nullptr);
+#endif
+    return g_dispatch(self, args, n, keywords);
+}
+
 PyObject* dispatch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject* keywords) {
-    PyObject* result = g_dispatch(self, args, n, keywords);
+    PyObject* result = dispatch_locked(self, args, n, keywords);
     if (result != nullptr || PyErr_ExceptionMatches(PyExc_TypeError) == 0) return result;
     try {
         explain(*py::detail::function_record_ptr_from_PyObject(self), Given(args, n, keywords));
@@ -166,6 +182,12 @@ PyObject* dispatch(PyObject* self, PyObject* const* args, Py_ssize_t n, PyObject
         if (PyErr_Occurred() == nullptr) PyErr_NoMemory();
     }
     return nullptr;
+}
+
+// Makes Python call `with` instead of pybind11's function.
+void intercept(PyCFunctionObject& function, Dispatch with) {
+    g_dispatch = reinterpret_cast<Dispatch>(reinterpret_cast<void (*)()>(function.m_ml->ml_meth));
+    function.m_ml->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(with));
 }
 
 void describe_function(py::handle object) {
@@ -184,9 +206,20 @@ void describe_function(py::handle object) {
     if (copy == nullptr) throw std::bad_alloc();
     std::free(const_cast<char*>(function->m_ml->ml_doc));
     function->m_ml->ml_doc = copy;
-    g_dispatch = reinterpret_cast<Dispatch>(reinterpret_cast<void (*)()>(function->m_ml->ml_meth));
-    function->m_ml->ml_meth =
-        reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&dispatch));
+    intercept(*function, &dispatch);
+}
+
+// Getters and setters show no signature, so only the lock is added.
+void describe_property(py::handle property) {
+#if defined(Py_GIL_DISABLED)
+    for (const char* part : {"fget", "fset"}) {
+        const py::object function = property.attr(part);
+        if (PyCFunction_Check(function.ptr()))
+            intercept(*reinterpret_cast<PyCFunctionObject*>(function.ptr()), &dispatch_locked);
+    }
+#else
+    static_cast<void>(property);
+#endif
 }
 
 // The signature of a class is that of its __init__.
@@ -194,6 +227,7 @@ void describe_class(py::handle object) {
     auto* type = reinterpret_cast<PyTypeObject*>(object.ptr());
     const py::dict members = object.attr("__dict__");
     for (const auto& [name, member] : members) {
+        if (PyObject_TypeCheck(member.ptr(), &PyProperty_Type) != 0) describe_property(member);
         const bool is_static = PyObject_TypeCheck(member.ptr(), &PyStaticMethod_Type) != 0;
         describe_function(is_static ? py::object(member.attr("__func__"))
                                     : py::reinterpret_borrow<py::object>(member));

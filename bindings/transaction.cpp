@@ -14,7 +14,7 @@
 namespace plait::python {
 namespace {
 
-enum class TransactionState { created, open, rolled_back, ended };
+enum class TransactionState { created, entering, open, rolled_back, ended };
 
 class Transaction {
 public:
@@ -24,6 +24,7 @@ public:
     ~Transaction();
 
     bool is_open() const { return state_ == TransactionState::open; }
+    bool was_entered() const { return state_ > TransactionState::entering; }
     void enter();
     void exit(bool failed);
     void roll_back();
@@ -37,7 +38,7 @@ private:
 
     std::shared_ptr<SharedContext> shared_;
     uint64_t number_ = 0;
-    TransactionState state_ = TransactionState::created;
+    std::atomic<TransactionState> state_{TransactionState::created};
     std::thread::id thread_;
 };
 
@@ -52,26 +53,32 @@ Transaction::~Transaction() {
 
 void Transaction::enter() {
     static std::atomic<uint64_t> n_transactions{0};
-    if (state_ != TransactionState::created)
+    auto expected = TransactionState::created;
+    if (!state_.compare_exchange_strong(expected, TransactionState::entering))
         throw InvalidArgument(
             "transaction: this one was entered before; call ctx.transaction() for a new one");
     number_ = ++n_transactions;
-    shared_->change_handles([&](Context& context, Handles& handles) {
-        const auto session = context.session().lock();
-        handles.begin_transaction(number_);
-        try {
-            session->begin_transaction();
-        } catch (...) {
-            handles.commit_transaction();
-            throw;
-        }
-    });
-    state_ = TransactionState::open;
     thread_ = std::this_thread::get_id();
+    try {
+        shared_->change_handles([&](Context& context, Handles& handles) {
+            const auto session = context.session().lock();
+            handles.begin_transaction(number_);
+            try {
+                session->begin_transaction();
+            } catch (...) {
+                handles.commit_transaction();
+                throw;
+            }
+        });
+    } catch (...) {
+        state_ = TransactionState::created;
+        throw;
+    }
+    state_ = TransactionState::open;
 }
 
 void Transaction::exit(bool failed) {
-    if (state_ == TransactionState::created)
+    if (!was_entered())
         throw InvalidArgument("transaction: __exit__() was called before __enter__()");
     if (!is_open()) return;
     check_thread("__exit__()");
@@ -86,7 +93,7 @@ void Transaction::exit(bool failed) {
 }
 
 void Transaction::roll_back() {
-    if (state_ == TransactionState::created)
+    if (!was_entered())
         throw InvalidArgument(
             "transaction: rollback() was called before the transaction was entered");
     if (state_ == TransactionState::rolled_back)

@@ -6,7 +6,8 @@
 Looks for Python 3.10 to 3.14, with and without the GIL, on PATH, among pyenv's versions, and in PLAIT_PYTHONS (paths
 of interpreters, separated by colons). Each one builds a wheel in build/pythons/VERSION. Only the bindings are compiled:
 the rooms of cpp/ come from the finished build in DIR (build/release). The wheel is then installed into an empty
-environment, where no compiler is on PATH, and `import plait`, the demo and the tests of the pytest plugin run there.
+environment, where no compiler is on PATH, and `import plait`, the demo, the tests of the pytest plugin and those of
+objects that threads share run there. tokenizers has no wheel for 3.13t: PIP_FIND_LINKS names a folder that has one.
 Versions that were not found are printed. With VERSION (such as 3.12 or 3.14t), only these are tried, and each must be
 there. --quick tries the oldest and the newest one besides that of this interpreter, as every CI run does. --dist keeps
 the wheels in that folder; without it, the bindings are compiled with less optimisation, which takes less time. The exit
@@ -32,7 +33,10 @@ except ModuleNotFoundError:  # Python 3.10
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t"]
-PLUGIN_TESTS = ROOT / "tests/python/evaluation/test_testing.py"
+TESTS = [
+    ROOT / "tests/python/evaluation/test_testing.py",
+    ROOT / "tests/python/context/test_shared_objects.py",
+]
 
 # Prints the version and whether extension modules can be compiled and environments made.
 ASK = """
@@ -137,7 +141,7 @@ class Trial:
         bare = {"PATH": str(nowhere)}
         printed = self.run(python, "-W", "error", "-c", SMOKE, cwd=nowhere, **bare)
         self.run(python, "-m", "plait.demo", "--seed", 7, "--more", 0, cwd=nowhere, **bare)
-        self.run(python, "-m", "pytest", "-q", PLUGIN_TESTS, **bare)
+        self.run(python, "-m", "pytest", "-q", *TESTS, **bare)
         return printed.strip().splitlines()[-1]
 
 
