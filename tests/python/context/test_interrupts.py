@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dis
+import functools
 import gc
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 import plait
 import pytest
@@ -32,6 +34,23 @@ class StrayError(Exception):
     """From nowhere."""
 
 
+@functools.cache
+def block_ends(code: CodeType) -> frozenset[int]:
+    """The instructions between the end of a `with` block and the call of `__exit__(None, None, None)`.
+
+    Python handles no signal there, so no exception of a handler can leave the block without that call.
+    """
+    ends = set[int]()
+    instructions = list(dis.get_instructions(code))
+    for i, first in enumerate(instructions):
+        arguments = instructions[i : i + 3]
+        is_none = [one.opname == "DUP_TOP" or one.argrepr == "None" for one in arguments]
+        after = [one for one in instructions[i + 3 : i + 5] if "CALL" in one.opname]
+        if first.opname == "LOAD_CONST" and len(is_none) == 3 and all(is_none) and after:
+            ends.update(one.offset for one in arguments + after)
+    return frozenset(ends)
+
+
 def interrupted(work: Callable[[], object], n: int) -> bool:
     """Runs work with an exception at the n-th instruction of the package; False where it has fewer."""
     left = n
@@ -41,6 +60,8 @@ def interrupted(work: Callable[[], object], n: int) -> bool:
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
         frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in block_ends(frame.f_code):
+            return trace
         if event in ("call", "opcode"):
             left -= 1
             if left == 0:
