@@ -19,6 +19,8 @@
 //                           rounds 32 values in [-127, 127] to nearest even and stores them as
 //                           signed bytes, and the sums of the two halves
 //   DotBF16                 the fastest way to multiply BF16 weights: a class like ColumnBF16
+//   SignedBytes             codes as magnitudes and signs, only if splits_signs: of(bytes), load and
+//                           store (two registers), and Sums::add<kSplit>
 //   ByteMatrix, Bf16Matrix  products of matrices, only if lane_bytes is 8; see block_product.h
 //   TileShape               the shape of register tiles, in panels by rows, as bench_linear.cpp
 //                           measured it:
@@ -47,6 +49,8 @@ enum class Signs {
     // Inverts the bits of the other factor if the code is negative, which gives -a - 1 instead of
     // -a. The caller subtracts the errors: the dot products of the same codes with zeros.
     kInverted,
+    // The same with SignedBytes. The errors were computed when the codes were split.
+    kSplit,
 };
 
 // Float weights, one column at a time. row() prepares a row of activations, load() reads a column
@@ -77,6 +81,8 @@ struct ColumnBF16 : OneColumn {
 // Defined only by instruction sets that multiply matrices.
 struct ByteMatrix;
 struct Bf16Matrix;
+// Defined only by instruction sets that split signs.
+struct SignedBytes;
 
 }  // namespace plait::cpu::PLAIT_ISA
 

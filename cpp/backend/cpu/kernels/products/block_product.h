@@ -8,6 +8,7 @@
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
+#include "backend/cpu/kernels/products/split_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -68,6 +69,7 @@ struct BlockTiles {
 
     PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
         if (!D::kSigned) return Signs::kUnsigned;
+        if (kIsSplit<Block>) return Signs::kSplit;
         return rows >= kMinRowsForInverted ? Signs::kInverted : Signs::kOnFactor;
     }
 
@@ -108,7 +110,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
                     if (T > 4 && g == 4) load_no_earlier();
-                    Bytes code[P];
+                    decltype(D::code(codes, 0)) code[P];
 #pragma GCC unroll 4
                     for (int p = 0; p < P; ++p) {
                         code[p] = D::code(codes + p * w.panel_bytes, group);
@@ -132,6 +134,8 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                         F32 x = sum[p][r].value();
                         if constexpr (kSigns == Signs::kInverted)
                             x = x - of_zeros[p].value();
+                        else if constexpr (kSigns == Signs::kSplit)
+                            x = x - s[p].error();
                         else if constexpr (D::kOffset != 0 && !kStartsAtOffset)
                             x = x - F32::set(sums[u * rows + r]);
                         else if constexpr (kSumsBase != 0)
@@ -444,6 +448,9 @@ PLAIT_INLINE void multiply_pairs(const TileJob& job, const typename Tiles::Rows&
 
 template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
+    if constexpr (kRow.splits_signs && BlockDot<Block>::kSigned && !kIsSplit<Block>)
+        if (splits(*product.weight, product.n))
+            return multiply_split<Block>(product, begin, end, scratch);
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const Activations a = interleaved<Block>(product, i, job.rows, scratch);
         using Tiles = BlockTiles<Block>;

@@ -13,7 +13,7 @@ void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsig
     PackedWeight w = packed;
     w.records_offset = w.columns * kLanes;
     w.panel_bytes = packed.product_panel_bytes();
-    const int64_t max_panels = w.panel_bytes < kMaxTaskBytes ? kMaxTaskBytes / w.panel_bytes : 1;
+    const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, 1);
     const auto expand = [&](const unsigned char* from, unsigned char* to) {
         expand_panel<Block>(from, w.columns, to);
     };

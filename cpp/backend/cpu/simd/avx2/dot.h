@@ -47,13 +47,29 @@ PLAIT_INLINE Bytes lookup(Bytes table, Bytes index) {
     return {_mm256_shuffle_epi8(table.v, index.v)};
 }
 
+// Codes as magnitudes and signs.
+struct SignedBytes {
+    __m256i sizes, signs;  // |c|; -1 where c is negative, else 0
+
+    PLAIT_INLINE_MEMBER static SignedBytes of(Bytes c) {
+        return {_mm256_abs_epi8(c.v), _mm256_cmpgt_epi8(_mm256_setzero_si256(), c.v)};
+    }
+    PLAIT_INLINE_MEMBER static SignedBytes load(const uint8_t* p) {
+        return {Bytes::load(p).v, Bytes::load(p + 32).v};
+    }
+    PLAIT_INLINE_MEMBER void store(uint8_t* p) const {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), sizes);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), signs);
+    }
+};
+
 struct Sums {
     __m256i pairs = _mm256_setzero_si256();  // 16-bit sums of up to kGroups calls
     __m256i total = _mm256_setzero_si256();
 
-    template <Signs kSigns, int kGroups>
-    PLAIT_INLINE_MEMBER void add(Bytes codes, Bytes a, int g) {
-        const __m256i product = multiply<kSigns>(codes.v, a.v);
+    template <Signs kSigns, int kGroups, class Codes>
+    PLAIT_INLINE_MEMBER void add(Codes codes, Bytes a, int g) {
+        const __m256i product = multiply<kSigns>(codes, a.v);
         pairs = g % kGroups == 0 ? product : _mm256_add_epi16(pairs, product);
         // Forces the addition here: GCC would build trees of sums, for which registers do not
         // suffice.
@@ -66,17 +82,18 @@ struct Sums {
     PLAIT_INLINE_MEMBER F32 value() const { return {_mm256_cvtepi32_ps(total)}; }
 
     template <Signs kSigns>
-    PLAIT_INLINE_MEMBER static __m256i multiply(__m256i codes, __m256i a) {
-        if constexpr (kSigns == Signs::kUnsigned) return _mm256_maddubs_epi16(codes, a);
+    PLAIT_INLINE_MEMBER static __m256i multiply(Bytes codes, __m256i a) {
+        if constexpr (kSigns == Signs::kUnsigned) return _mm256_maddubs_epi16(codes.v, a);
         // |c| * sign(a, c) = c * a, and -128 * 128 * 2 fits 16 bits.
-        const __m256i sizes = _mm256_abs_epi8(codes);
         if constexpr (kSigns == Signs::kOnFactor)
-            return _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(a, codes));
-        // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a -
-        // 1. XOR runs on ports that do not multiply, while _mm256_sign_epi8 takes the place of a
-        // product.
-        const __m256i signs = _mm256_cmpgt_epi8(_mm256_setzero_si256(), codes);
-        return _mm256_maddubs_epi16(sizes, _mm256_xor_si256(a, signs));
+            return _mm256_maddubs_epi16(_mm256_abs_epi8(codes.v), _mm256_sign_epi8(a, codes.v));
+        return multiply<Signs::kSplit>(SignedBytes::of(codes), a);
+    }
+    // With s = -1 for negative c, else 0: |c| * (a ^ s) = c * a + |c| * s, since a ^ -1 = -a - 1.
+    // XOR runs on ports that do not multiply, while _mm256_sign_epi8 takes the place of a product.
+    template <Signs kSigns>
+    PLAIT_INLINE_MEMBER static __m256i multiply(SignedBytes codes, __m256i a) {
+        return _mm256_maddubs_epi16(codes.sizes, _mm256_xor_si256(a, codes.signs));
     }
 };
 
