@@ -19,7 +19,7 @@
 //                           rounds 32 values in [-127, 127] to nearest even and stores them as
 //                           signed bytes, and the sums of the two halves
 //   DotBF16                 the fastest way to multiply BF16 weights: a class like ColumnBF16
-//   SignedBytes             codes as magnitudes and signs, only if splits_signs: of(bytes), load and
+//   SignedBytes             codes as magnitudes and signs, only if unpacks_panels: of(bytes), load and
 //                           store (two registers), and Sums::add<kSplit>
 //   ByteMatrix, Bf16Matrix  products of matrices, only if lane_bytes is 8; see block_product.h
 //   TileShape               the shape of register tiles, in panels by rows, as bench_linear.cpp

@@ -57,9 +57,9 @@ struct IsaInfo {
     // Widening a task's F16 panels to f32 once pays for many rows: 105 instead of 97 G operations a
     // second on one thread of a Zen 4 (docs/decisions/0021). With 8 lanes nothing is gained.
     bool widens_f16_panels;
-    // Signed 8-bit codes are split into magnitudes and signs once for many rows: dot.h defines
-    // SignedBytes.
-    bool splits_signs;
+    // Panels of block types are unpacked once for many rows. dot.h defines SignedBytes, which the
+    // unpacked form of signed codes has.
+    bool unpacks_panels;
 
     // The bits of a row of a product do not depend on the other rows.
     PLAIT_INLINE_MEMBER constexpr bool is_invariant() const { return (required & kOpenBlas) == 0; }
@@ -74,35 +74,35 @@ inline constexpr IsaInfo kIsas[] = {
     {.name = "amx", .required = kAvx512Features | kAmx,
      .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "avx512", .required = kAvx512Features,
      .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "avx2", .required = kAvx2Features,
      .panel_lanes = 8, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .splits_signs = true},
+     .unpacks_panels = true},
     {.name = "neon_bf16", .required = kNeonDot | kNeonI8mm | kNeonBf16,
      .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = false,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "neon_i8mm", .required = kNeonDot | kNeonI8mm,
      .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "neon", .required = kNeonDot,
      .panel_lanes = 4, .lane_bytes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "blas", .required = kOpenBlas,
      .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .splits_signs = false},
+     .unpacks_panels = false},
     {.name = "scalar", .required = 0,
      .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .splits_signs = false},
+     .unpacks_panels = false},
 };
 // clang-format on
 

@@ -8,7 +8,7 @@
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
-#include "backend/cpu/kernels/products/split_product.h"
+#include "backend/cpu/kernels/products/unpacked_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -69,7 +69,7 @@ struct BlockTiles {
 
     PLAIT_INLINE_MEMBER static constexpr Signs signs(int rows) {
         if (!D::kSigned) return Signs::kUnsigned;
-        if (kIsSplit<Block>) return Signs::kSplit;
+        if (kIsUnpacked<Block>) return Signs::kSplit;
         return rows >= kMinRowsForInverted ? Signs::kInverted : Signs::kOnFactor;
     }
 
@@ -448,9 +448,13 @@ PLAIT_INLINE void multiply_pairs(const TileJob& job, const typename Tiles::Rows&
 
 template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
-    if constexpr (kRow.splits_signs && BlockDot<Block>::kSigned && !kIsSplit<Block>)
-        if (splits(*product.weight, product.n))
-            return multiply_split<Block>(product, begin, end, scratch);
+    if constexpr (kRow.unpacks_panels && !kIsUnpacked<Block>)
+        if (unpacks(*product.weight, product.n))
+            return multiply_unpacked<Block>(
+                product, begin, end, scratch,
+                [](const Product& unpacked, int64_t n, unsigned char* rest) {
+                    multiply_blocks<UnpackedBlock<BlockDot<Block>>>(unpacked, 0, n, rest);
+                });
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const Activations a = interleaved<Block>(product, i, job.rows, scratch);
         using Tiles = BlockTiles<Block>;

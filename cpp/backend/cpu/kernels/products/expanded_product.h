@@ -2,40 +2,13 @@
 // bytes with a scale for every 16 columns, and multiplied in that form.
 #pragma once
 
-#include "backend/cpu/kernels/products/block_dot.h"
+#include "backend/cpu/kernels/products/unpacked_product.h"
 #include "tensor/blocks/expanded.h"
-
-namespace plait::cpu {
-
-// 32 columns of an expanded panel: 8-bit codes and two f32 scales.
-struct BlockExpanded {
-    static constexpr int kElements = 32;
-};
-
-template <>
-struct BlockLayout<BlockExpanded> {
-    static constexpr int kBits = 8, kRecord = 8;
-};
-
-}  // namespace plait::cpu
 
 namespace plait::cpu::PLAIT_ISA {
 
-struct TwoScales {
-    const float* scales;
-    PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
-        scales = reinterpret_cast<const float*>(record);
-    }
-    PLAIT_INLINE_MEMBER F32 scale(int i) const { return F32::load(scales + i * kLanes); }
-};
-
-template <>
-struct BlockDot<BlockExpanded> : Plain<16, 2 * kExpandedOffset - 2, kExpandedOffset, TwoScales> {
-    static constexpr bool kIsQuick = true;
-    PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
-        return Bytes::load(p + g * 4 * kLanes);
-    }
-};
+using BlockExpanded =
+    BlockUnpacked<16, 2 * kExpandedOffset - 2, kExpandedOffset, false, false, true>;
 
 template <class Block>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {

@@ -47,8 +47,6 @@ template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 template <class Block>
 void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
-template <class Block>
-void multiply_split(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 void multiply_f32(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 void multiply_f16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
 void multiply_bf16(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);

@@ -45,7 +45,7 @@ constexpr int64_t kBf16TaskOutputs = 256;
 
 // Max rows of a task with many rows. Panels that were converted for a task serve more rows.
 constexpr int64_t kMaxTaskRows = 8 * kMaxTileRows;
-constexpr int64_t kMaxTaskRowsOfConverted = 16 * kMaxTileRows;  // widened or split
+constexpr int64_t kMaxTaskRowsOfConverted = 16 * kMaxTileRows;  // widened or unpacked
 constexpr int64_t kMaxTaskRowsOfExpanded = 32 * kMaxTileRows;
 // If there are too few tasks, the rows of a task are halved, but not below this number.
 constexpr int64_t kMinTaskRows = 2 * kMaxTileRows;
@@ -92,19 +92,18 @@ PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
                     kMaxWidenedPanels);
 }
 
-// True if a product of `rows` rows splits signed codes first (split_product.h): with 512 rows it
-// takes 6 to 20 % less time on a Zen 3, with 16 rows up to 25 % more (docs/decisions/0020).
-PLAIT_INLINE bool may_split(const PackedWeight& weight) {
-    const bool is_signed = weight.format == DType::q8_0 || weight.format == DType::iq4_nl ||
-                           weight.format == DType::iq4_xs;
-    return weight.isa->splits_signs && is_signed;
+// True if a product of `rows` rows unpacks its panels first (unpacked_product.h). With 512 rows this
+// takes 2 to 20 % less time on a Zen 3, and with 16 rows up to 25 % more (docs/decisions/0020).
+PLAIT_INLINE bool may_unpack(const PackedWeight& weight) {
+    return weight.isa->unpacks_panels && is_block_type(weight.format) &&
+           !is_expanded(weight.format);
 }
-PLAIT_INLINE bool splits(const PackedWeight& weight, int64_t rows) {
-    return may_split(weight) && rows > kManyRows;
+PLAIT_INLINE bool unpacks(const PackedWeight& weight, int64_t rows) {
+    return may_unpack(weight) && rows > kManyRows;
 }
-// Each code takes two bytes, and 32 columns of a row two floats.
-PLAIT_INLINE int64_t split_panel_bytes(const PackedWeight& weight) {
-    return weight.columns / 32 * (2 * 32 + 2 * 4) * weight.lanes;
+// A code has two bytes at most, and 16 columns have two floats at most: 2.5 bytes, rounded up.
+PLAIT_INLINE int64_t max_unpacked_bytes(const PackedWeight& weight) {
+    return weight.columns * 3 * weight.lanes;
 }
 
 // Returns the target size of a task's panels, in bytes.
@@ -127,7 +126,7 @@ PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
 PLAIT_INLINE int64_t max_task_rows(const PackedWeight& weight, int64_t rows) {
     if (rows <= kFewRows) return kFewRows;
     if (is_expanded(weight.format)) return kMaxTaskRowsOfExpanded;
-    const bool converts = widens(weight, rows) || splits(weight, rows);
+    const bool converts = widens(weight, rows) || unpacks(weight, rows);
     return converts ? kMaxTaskRowsOfConverted : kMaxTaskRows;
 }
 
@@ -165,8 +164,8 @@ PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
         converted = larger(panel, kMaxTaskBytes);
     else if (may_widen(weight))
         converted = widened_panels(weight) * widened_panel_bytes(weight);
-    else if (may_split(weight))
-        converted = larger(split_panel_bytes(weight), kMaxTaskBytes);
+    else if (may_unpack(weight))
+        converted = larger(max_unpacked_bytes(weight), kMaxTaskBytes);
     const int64_t tiles = weight.isa->lane_bytes == 8 ? 2 : 1;
     const int64_t bytes = converted + tiles * paired_scratch(weight.columns + 1) + 256;
     return weight.tiles && weight.tiles->scratch_bytes > bytes ? weight.tiles->scratch_bytes

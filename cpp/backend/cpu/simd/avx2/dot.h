@@ -37,6 +37,10 @@ struct Bytes {
     PLAIT_INLINE_MEMBER static Bytes table(const uint8_t* p) {
         return {_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
     }
+    PLAIT_INLINE_MEMBER static Bytes of(Bytes c) { return c; }
+    PLAIT_INLINE_MEMBER void store(uint8_t* p) const {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
+    }
     PLAIT_INLINE_MEMBER Bytes left(int n) const { return {(__m256i)((Pairs)v << n)}; }
     PLAIT_INLINE_MEMBER Bytes right(int n) const { return {(__m256i)((Pairs)v >> n)}; }
 };
