@@ -17,6 +17,24 @@
 #include "backend/cpu/kernels/products/codes.h"
 #include "backend/cpu/simd/dot.h"
 
+namespace plait::cpu {
+
+// 32 columns of an unpacked panel. The parameters are constants of the BlockDot of the packed type.
+template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
+struct BlockUnpacked {
+    static constexpr int kElements = 32;
+};
+
+template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
+struct BlockLayout<BlockUnpacked<kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> {
+    static constexpr int kBits = kSigned ? 16 : 8;
+    // The scale of every unit, with its minimum, or with the errors of inverted factors.
+    static constexpr int kFloats = kMinimum || kSigned ? 2 : 1;
+    static constexpr int kRecord = 32 / kUnit * kFloats * 4;
+};
+
+}  // namespace plait::cpu
+
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr int kLanes = F32::kLanes;
@@ -263,6 +281,51 @@ struct BlockDot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
         static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                12, 11, 10, 9,  8,  6,  4,  0};
         return lookup(Bytes::table(kTable), nibbles(p, g));
+    }
+};
+
+// ---- Unpacked panels: a byte for each code, or its magnitude and sign, and floats for scales. ----
+
+template <class D>
+using UnpackedBlock =
+    BlockUnpacked<D::kUnit, D::kMaxCode, D::kOffset, D::kMinimum, D::kSigned, D::kIsQuick>;
+
+template <class Block>
+constexpr bool kIsUnpacked = false;
+
+template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
+constexpr bool kIsUnpacked<BlockUnpacked<kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> =
+    true;
+
+template <bool kSigned>
+struct UnpackedCode {
+    using Type = Bytes;
+};
+template <>
+struct UnpackedCode<true> {
+    using Type = SignedBytes;
+};
+
+template <int kFloats>
+struct UnpackedScales {
+    const float* record;
+    PLAIT_INLINE_MEMBER void open(const uint8_t* p) { record = reinterpret_cast<const float*>(p); }
+    PLAIT_INLINE_MEMBER F32 scale(int i) const { return F32::load(record + i * kFloats * kLanes); }
+    PLAIT_INLINE_MEMBER F32 minimum(int i) const {
+        return F32::load(record + (i * kFloats + 1) * kLanes);
+    }
+    PLAIT_INLINE_MEMBER F32 error() const { return minimum(0); }
+};
+
+template <int kUnit_, int kMaxCode_, int kOffset_, bool kMinimum_, bool kSigned_, bool kIsQuick_>
+struct BlockDot<BlockUnpacked<kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>> {
+    using Block = BlockUnpacked<kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>;
+    using Scales = UnpackedScales<BlockLayout<Block>::kFloats>;
+    using Code = typename UnpackedCode<kSigned_>::Type;
+    static constexpr int kUnit = kUnit_, kMaxCode = kMaxCode_, kOffset = kOffset_;
+    static constexpr bool kMinimum = kMinimum_, kSigned = kSigned_, kIsQuick = kIsQuick_;
+    PLAIT_INLINE_MEMBER static Code code(const uint8_t* p, int g) {
+        return Code::load(p + g * (BlockLayout<Block>::kBits / 2 * kLanes));
     }
 };
 

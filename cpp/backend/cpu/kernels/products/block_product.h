@@ -8,7 +8,6 @@
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "backend/cpu/kernels/products/product_job.h"
-#include "backend/cpu/kernels/products/unpacked_product.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -444,6 +443,63 @@ PLAIT_INLINE void multiply_pairs(const TileJob& job, const typename Tiles::Rows&
                                    D::kOffset != 0 || D::kMinimum, scratch);
     if (job.rows <= 4) return walk_panels<PairTiles<Tiles, 4>, 2>(job, rows);
     walk_panels<PairTiles<Tiles, 8>, 1>(job, rows);
+}
+
+// ---- Products of many rows: the panels of a task are unpacked once for all of its rows, if that is
+// faster with the instruction set. Signed codes are split into magnitudes and signs
+// (Signs::kSplit). ----
+
+// Unpacks a panel: the codes of all columns, then the records of every 32 columns.
+template <class Block>
+void unpack_panel(const unsigned char* panel, const PackedWeight& w, unsigned char* to) {
+    using D = BlockDot<Block>;
+    using To = UnpackedBlock<D>;
+    constexpr int kBytes = BlockLayout<To>::kBits / 2 * kLanes;  // of the codes of four columns
+    const unsigned char* records = panel + w.records_offset;
+    auto* floats = reinterpret_cast<float*>(to + w.columns * kBytes / 4);
+    const auto put = [&](F32 x) {
+        x.store(floats);
+        floats += kLanes;
+    };
+    for (int64_t k = 0; k < w.columns; k += Block::kElements) {
+        typename D::Scales s;
+        s.open(records);
+        records += BlockLayout<Block>::kRecord * kLanes;
+        for (int b = 0; b < Block::kElements / 32; ++b) {
+            Sums error;
+#pragma GCC unroll 8
+            for (int g = 0; g < 8; ++g) {
+                const auto code = BlockDot<To>::Code::of(D::code(panel, g));
+                code.store(to);
+                if constexpr (D::kSigned)
+                    error.template add<Signs::kSplit, 8>(code, Bytes::set(0), g);
+                to += kBytes;
+            }
+            for (int u = b * 32 / D::kUnit; u < (b + 1) * 32 / D::kUnit; ++u) {
+                put(s.scale(u));
+                if constexpr (D::kMinimum) put(s.minimum(u));
+                if constexpr (D::kSigned) put(error.value());
+            }
+            panel += 4 * kLanes * BlockLayout<Block>::kBits;
+        }
+    }
+}
+
+// multiply(product, n, scratch) multiplies n panels. Scratch: up to kMaxTaskBytes of unpacked
+// panels, but at least one, then that of `multiply`.
+template <class Block, class Multiply>
+PLAIT_INLINE void multiply_unpacked(const Product& product, int64_t begin, int64_t end,
+                                    unsigned char* scratch, Multiply multiply) {
+    using Layout = BlockLayout<UnpackedBlock<BlockDot<Block>>>;
+    const PackedWeight& packed = *product.weight;
+    PackedWeight w = packed;
+    w.records_offset = w.columns / 8 * Layout::kBits * kLanes;
+    w.panel_bytes = w.records_offset + w.columns / 32 * Layout::kRecord * kLanes;
+    const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, 1);
+    const auto unpack = [&](const unsigned char* from, unsigned char* to) {
+        unpack_panel<Block>(from, packed, to);
+    };
+    multiply_converted(product, w, max_panels, begin, end, scratch, unpack, multiply);
 }
 
 template <class Block>

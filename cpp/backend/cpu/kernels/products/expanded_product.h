@@ -2,7 +2,7 @@
 // bytes with a scale for every 16 columns, and multiplied in that form.
 #pragma once
 
-#include "backend/cpu/kernels/products/unpacked_product.h"
+#include "backend/cpu/kernels/products/block_dot.h"
 #include "tensor/blocks/expanded.h"
 
 namespace plait::cpu::PLAIT_ISA {

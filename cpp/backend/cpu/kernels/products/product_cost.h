@@ -92,7 +92,7 @@ PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
                     kMaxWidenedPanels);
 }
 
-// True if a product of `rows` rows unpacks its panels first (unpacked_product.h). With 512 rows this
+// True if a product of `rows` rows unpacks its panels first (block_product.h). With 512 rows this
 // takes 2 to 20 % less time on a Zen 3, and with 16 rows up to 25 % more (docs/decisions/0020).
 PLAIT_INLINE bool may_unpack(const PackedWeight& weight) {
     return weight.isa->unpacks_panels && is_block_type(weight.format) &&
