@@ -324,8 +324,10 @@ PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
     ++batch_.readers_;
 }
 
-ArgumentReading::ArgumentReading(PyBatch& batch)
-    : object_(py::cast(batch, py::return_value_policy::reference)) {
+ArgumentReading::ArgumentReading(PyBatch& batch) {
+#if defined(Py_GIL_DISABLED)
+    object_ = py::cast(batch, py::return_value_policy::reference);
+#endif
     const py::scoped_critical_section lock(object_);
     reading_.emplace(batch);
 }

@@ -17,7 +17,8 @@ struct BatchSequence {
 };
 
 // Owns entries that were added one by one, or refers to arrays of the caller. Every method requires
-// the GIL, or the lock of the object where there is none. Methods that change the batch throw BatchError while a Reading exists.
+// the GIL, or the lock of the object where there is none. Methods that change the batch throw
+// BatchError while a Reading exists.
 class PyBatch : public ZeroInitialized {
 public:
     static PyBatch from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
@@ -95,7 +96,7 @@ public:
     const PyBatch::Reading* operator->() const { return &*reading_; }
 
 private:
-    py::object object_;
+    py::object object_;  // null on builds with a GIL, which lock nothing
     std::optional<PyBatch::Reading> reading_;
 };
 

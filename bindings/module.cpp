@@ -3,7 +3,8 @@
 
 namespace py = pybind11;
 
-// On a build of Python without the GIL, importing the module does not enable it: docs/decisions/0054.
+// On a build of Python without the GIL, importing the module does not enable it
+// (docs/decisions/0054).
 PYBIND11_MODULE(_core, m, py::mod_gil_not_used()) {
     m.doc() =
         "The compiled part of plait. Import plait instead, which re-exports the public names.";

@@ -9,11 +9,11 @@
 // Without the GIL, calls of the methods of one object would run at the same time. They lock the
 // object with a critical section of CPython, which is unlocked where the GIL would be: while
 // GilRelease exists, or while the thread waits for another lock (docs/decisions/0054).
+#include <pybind11/critical_section.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-
-#include <pybind11/critical_section.h>
 
 #include "convert.h"
 
@@ -210,15 +210,13 @@ void describe_function(py::handle object) {
 }
 
 // Getters and setters show no signature, so only the lock is added.
-void describe_property(py::handle property) {
+void describe_property([[maybe_unused]] py::handle property) {
 #if defined(Py_GIL_DISABLED)
     for (const char* part : {"fget", "fset"}) {
         const py::object function = property.attr(part);
         if (PyCFunction_Check(function.ptr()))
             intercept(*reinterpret_cast<PyCFunctionObject*>(function.ptr()), &dispatch_locked);
     }
-#else
-    static_cast<void>(property);
 #endif
 }
 

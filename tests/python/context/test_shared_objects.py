@@ -9,6 +9,7 @@ import sys
 import sysconfig
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import plait
@@ -36,24 +37,14 @@ def frequent_switches():
 
 def in_threads(*functions):
     """Call the functions at the same time; return their results, or raise the first exception."""
-    results, errors = [None] * len(functions), []
     begin = threading.Barrier(len(functions))
 
-    def run(i, function):
+    def run(function):
         begin.wait()
-        try:
-            results[i] = function()
-        except BaseException as error:
-            errors.append(error)
+        return function()
 
-    threads = [threading.Thread(target=run, args=each) for each in enumerate(functions)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return results
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(run, functions))
 
 
 def test_importing_plait_does_not_enable_the_gil():
@@ -110,14 +101,11 @@ def test_a_batch_is_decoded_as_it_was_when_the_call_began(model):
         done = threading.Event()
 
         def add():
-            n = 0
             while not done.is_set():
                 try:
                     batch.add(5, seq=0, logits=True) if len(batch) < 100 else batch.clear()
-                    n += 1
                 except plait.BatchError as error:
                     assert BUSY in str(error)  # noqa: PT017
-            return n
 
         def decode():
             try:

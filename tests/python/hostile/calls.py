@@ -7,8 +7,8 @@ import inspect
 import os
 import random
 import sys
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -116,22 +116,12 @@ class World:
 
 
 def in_a_thread(world: World) -> None:
-    errors: list[BaseException] = []
+    def several(_: int) -> None:
+        for _ in range(5):
+            world.step()
 
-    def several() -> None:
-        try:
-            for _ in range(5):
-                world.step()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=several) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(several, range(2)))  # raises the first exception
 
 
 def in_a_fork(world: World) -> None:

@@ -20,7 +20,8 @@
 //                           signed bytes, and the sums of the two halves
 //   DotBF16                 the fastest way to multiply BF16 weights: a class like ColumnBF16
 //   SignedBytes             codes as magnitudes and signs, only if unpacks_panels: of(bytes), load and
-//                           store (two registers), and Sums::add<kSplit>
+//                           store (two registers), and Sums::add<kSplit>. Bytes then has of (the
+//                           same bytes) and store
 //   ByteMatrix, Bf16Matrix  products of matrices, only if lane_bytes is 8; see block_product.h
 //   TileShape               the shape of register tiles, in panels by rows, as bench_linear.cpp
 //                           measured it:
@@ -81,7 +82,7 @@ struct ColumnBF16 : OneColumn {
 // Defined only by instruction sets that multiply matrices.
 struct ByteMatrix;
 struct Bf16Matrix;
-// Defined only by instruction sets that split signs.
+// Defined only by instruction sets that unpack panels.
 struct SignedBytes;
 
 }  // namespace plait::cpu::PLAIT_ISA

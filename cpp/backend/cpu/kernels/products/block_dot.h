@@ -10,7 +10,7 @@
 //     kIsQuick      true if unpacking a code takes at most a load, a shift and a mask
 //     code(p, g)    register g of the 32 columns whose words start at p: columns [4 g, 4 g + 4) of
 //                   every lane. With lane_bytes == 8: columns [8 (g / 2), 8 (g / 2) + 8) of lanes
-//                   2 (g % 2) and 2 (g % 2) + 1
+//                   2 (g % 2) and 2 (g % 2) + 1. Signed codes of unpacked panels are SignedBytes
 //     Scales        open(record), then scale(i) and minimum(i) of the block's unit i
 #pragma once
 

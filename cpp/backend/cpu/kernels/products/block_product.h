@@ -485,31 +485,28 @@ void unpack_panel(const unsigned char* panel, const PackedWeight& w, unsigned ch
     }
 }
 
-// multiply(product, n, scratch) multiplies n panels. Scratch: up to kMaxTaskBytes of unpacked
-// panels, but at least one, then that of `multiply`.
-template <class Block, class Multiply>
-PLAIT_INLINE void multiply_unpacked(const Product& product, int64_t begin, int64_t end,
-                                    unsigned char* scratch, Multiply multiply) {
-    using Layout = BlockLayout<UnpackedBlock<BlockDot<Block>>>;
-    const PackedWeight& packed = *product.weight;
-    PackedWeight w = packed;
-    w.records_offset = w.columns / 8 * Layout::kBits * kLanes;
-    w.panel_bytes = w.records_offset + w.columns / 32 * Layout::kRecord * kLanes;
+// Multiplies panels in the form of the unpacked type To. convert(from, to) writes one. Scratch: up to
+// kMaxTaskBytes of converted panels, but at least one, then that of multiply_blocks().
+template <class To, class Convert>
+PLAIT_INLINE void multiply_as(const Product& product, int64_t begin, int64_t end,
+                              unsigned char* scratch, Convert convert) {
+    PackedWeight w = *product.weight;
+    w.records_offset = w.columns / 8 * BlockLayout<To>::kBits * kLanes;
+    w.panel_bytes = w.records_offset + w.columns / 32 * BlockLayout<To>::kRecord * kLanes;
     const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, 1);
-    const auto unpack = [&](const unsigned char* from, unsigned char* to) {
-        unpack_panel<Block>(from, packed, to);
-    };
-    multiply_converted(product, w, max_panels, begin, end, scratch, unpack, multiply);
+    multiply_converted(product, w, max_panels, begin, end, scratch, convert,
+                       [](const Product& converted, int64_t n, unsigned char* rest) {
+                           multiply_blocks<To>(converted, 0, n, rest);
+                       });
 }
 
 template <class Block>
 void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     if constexpr (kRow.unpacks_panels && !kIsUnpacked<Block>)
         if (unpacks(*product.weight, product.n))
-            return multiply_unpacked<Block>(
-                product, begin, end, scratch,
-                [](const Product& unpacked, int64_t n, unsigned char* rest) {
-                    multiply_blocks<UnpackedBlock<BlockDot<Block>>>(unpacked, 0, n, rest);
+            return multiply_as<UnpackedBlock<BlockDot<Block>>>(
+                product, begin, end, scratch, [&](const unsigned char* from, unsigned char* to) {
+                    unpack_panel<Block>(from, *product.weight, to);
                 });
     for_each_row_group(product, begin, end, [&](const TileJob& job, int64_t i) {
         const Activations a = interleaved<Block>(product, i, job.rows, scratch);

@@ -168,8 +168,7 @@ PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
         converted = larger(max_unpacked_bytes(weight), kMaxTaskBytes);
     const int64_t tiles = weight.isa->lane_bytes == 8 ? 2 : 1;
     const int64_t bytes = converted + tiles * paired_scratch(weight.columns + 1) + 256;
-    return weight.tiles && weight.tiles->scratch_bytes > bytes ? weight.tiles->scratch_bytes
-                                                               : bytes;
+    return weight.tiles ? larger(weight.tiles->scratch_bytes, bytes) : bytes;
 }
 
 }  // namespace plait::cpu
