@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import models
 import numpy as np
@@ -44,7 +45,7 @@ def step_rate(
     clock = time.process_time if cpu else time.perf_counter
     threads = 1 if cpu else None
     rng = np.random.default_rng(1)
-    options = {"n_ctx": prompt + steps + 1, "n_seq_max": n_seqs, "threads": threads}
+    options: dict[str, Any] = {"n_ctx": prompt + steps + 1, "n_seq_max": n_seqs, "threads": threads}
     with plait.Context(model, kv=kv, **options) as ctx:
         for seq in range(n_seqs if prompt else 0):
             batch = plait.Batch()
@@ -78,7 +79,12 @@ def shared_prefix_cells(model: plait.Model, n_seqs: int, prefix: int) -> float:
 def scattered_cost(model: plait.Model, n: int, steps: int) -> float:
     """Return the time of a step after `n` tokens in every second cell, relative to `n` tokens in consecutive cells."""
     ids = np.arange(n) % model.n_vocab
-    options = {"n_ctx": 2 * n + steps, "n_seq_max": 2, "threads": 1, "defrag_threshold": None}
+    options: dict[str, Any] = {
+        "n_ctx": 2 * n + steps,
+        "n_seq_max": 2,
+        "threads": 1,
+        "defrag_threshold": None,
+    }
     seconds = []
     for scattered in (False, True):
         with plait.Context(model, kv_cells=2 * n + steps + 1, **options) as ctx:

@@ -74,7 +74,7 @@ def measure(
             ENGINE_SCRIPT, engine, path, case,
             "--threads", str(args.threads),
             "--options", json.dumps(args.options),
-            *(["--prefix", prefix] if parsed.depth > LONG_PREFIX else []),
+            *(["--prefix", str(prefix)] if parsed.depth > LONG_PREFIX else []),
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -82,7 +82,8 @@ def measure(
         raise SystemExit(
             f"{engine}, {case} of {path}: exit {done.returncode}\n{done.stderr[-2000:]}"
         )
-    return json.loads(done.stdout)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def bytes_of_a_token(path: str) -> float:
@@ -205,7 +206,7 @@ def merged(path: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return `result` merged into the rows of the file, if machine and builds are the same."""
     if not Path(path).exists():
         return result
-    found = json.loads(Path(path).read_text())
+    found: dict[str, Any] = json.loads(Path(path).read_text())
     if found["machine"] != result["machine"] or found["llama.cpp"] != result["llama.cpp"]:
         return result
     for model, rows in result["models"].items():

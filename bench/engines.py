@@ -74,6 +74,8 @@ def open_engine(name: str, path: str, threads: int, options: dict[str, Any]) -> 
 
         return Plait(plait.Model(path), options)
     found = importlib.util.spec_from_file_location("engine_of_llama_cpp", LLAMA_CPP)
+    assert found is not None
+    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module.LlamaCpp(path, {"kv": "streams", **options})  # faster than unified in llama.cpp

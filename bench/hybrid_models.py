@@ -6,13 +6,14 @@ Each function returns the architecture, its keys without prefix, and its tensors
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from python.gguf_writer import Raw
 
 Tensors = dict[str, "np.ndarray | Raw"]
 Weight = Callable[[int, int], "np.ndarray | Raw"]
-Made = tuple[str, dict, Tensors]
+Made = tuple[str, dict[str, Any], Tensors]
 
 
 def ones(n: int) -> np.ndarray:
@@ -45,7 +46,9 @@ def norms(width: int, *names: str) -> Tensors:
     return {f"{name}.weight": ones(width) for name in names}
 
 
-def keys_of(layers: int, width: int, n_ffn: int, heads: int, kv: object, vocab: int) -> dict:
+def keys_of(
+    layers: int, width: int, n_ffn: int, heads: int, kv: object, vocab: int
+) -> dict[str, Any]:
     return {
         "vocab_size": vocab,
         "block_count": layers,

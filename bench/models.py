@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -85,9 +86,8 @@ FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.float32}
 def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray | Raw:
     """Random weights of about 1 / sqrt(columns); blocks hold random codes, so nothing is quantised."""
     if dtype in FLOATS:
-        values = rng.standard_normal((rows, columns), dtype=np.float32) / np.float32(
-            np.sqrt(columns)
-        )
+        values = rng.standard_normal((rows, columns), dtype=np.float32)
+        values /= np.float32(np.sqrt(columns))
         if dtype == "BF16":  # the upper halves, little-endian
             return Raw(
                 dtype, values.view(np.uint8).reshape(rows, columns, 4)[:, :, 2:].reshape(rows, -1)
@@ -121,7 +121,7 @@ def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Pat
         raise ValueError(
             f"{name!r}: expected one of {names}, then one of F32, F16, {', '.join(BLOCKS)}"
         )
-    metadata = {"general.name": name, "tokenizer.ggml.model": "no_vocab"}
+    metadata: dict[str, Any] = {"general.name": name, "tokenizer.ggml.model": "no_vocab"}
     weight = partial(matrix, np.random.default_rng(seed), dtype=dtype)
     if shape_name in HYBRIDS:
         arch, keys, tensors = HYBRIDS[shape_name](weight)
@@ -147,11 +147,11 @@ def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Pat
     return gguf_writer.write(path, metadata | keys, tensors)
 
 
-def tokens(n: int) -> dict[str, object]:
+def tokens(n: int) -> dict[str, Any]:
     """Return the vocabulary of the tests, extended with more words."""
-    keys = gguf_writer.vocabulary()
+    keys: dict[str, Any] = gguf_writer.vocabulary()
     words = [f"word{i}" for i in range(len(keys["tokenizer.ggml.tokens"]), n)]
-    more = {
+    more: dict[str, Any] = {
         "tokenizer.ggml.tokens": words,
         "tokenizer.ggml.scores": np.full(len(words), -1e4, np.float32),
         "tokenizer.ggml.token_type": np.full(len(words), 1, np.int32),
@@ -165,7 +165,9 @@ def tokens(n: int) -> dict[str, object]:
 Tensors = dict[str, "np.ndarray | Raw"]
 
 
-def decoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[dict, Tensors]:
+def decoder(
+    s: Shape, weight: Callable[[int, int], np.ndarray | Raw]
+) -> tuple[dict[str, Any], Tensors]:
     keys = {
         f"{s.arch}.context_length": 131072,
         f"{s.arch}.attention.layer_norm_rms_epsilon": 1e-5,
@@ -214,7 +216,9 @@ def decoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[d
     return keys, tensors
 
 
-def encoder(s: Shape, weight: Callable[[int, int], np.ndarray | Raw]) -> tuple[dict, Tensors]:
+def encoder(
+    s: Shape, weight: Callable[[int, int], np.ndarray | Raw]
+) -> tuple[dict[str, Any], Tensors]:
     keys = {
         "bert.context_length": 512,
         "bert.attention.layer_norm_epsilon": 1e-12,

@@ -41,26 +41,30 @@ class Worker:
     """The process of one build; it computes a burst for each line that it reads."""
 
     def __init__(self, python: str, path: str, options: str) -> None:
+        self._python = python
         self._process = subprocess.Popen(
             [python, __file__, "--worker", path, options],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
         self.version = self._line()
 
     def burst(self, case: str) -> float:
         """Run a burst; return its seconds."""
-        self._process.stdin.write(case + "\n")
-        self._process.stdin.flush()
+        self._stdin.write(case + "\n")
+        self._stdin.flush()
         return float(self._line())
 
     def _line(self) -> str:
-        line = self._process.stdout.readline()
+        line = self._stdout.readline()
         if not line:
-            raise SystemExit(f"{self._process.args[0]} ended with status {self._process.wait()}")
+            raise SystemExit(f"{self._python} ended with status {self._process.wait()}")
         return line.strip()
 
     def close(self) -> None:
-        self._process.stdin.close()
+        self._stdin.close()
         self._process.wait()
 
 
@@ -91,7 +95,8 @@ def prepared(model: Any, case: Case, options: dict[str, Any]) -> Any:
 
 
 def tokens(model: Any, n: int, seed: int) -> list[int]:
-    return np.random.default_rng(seed).integers(0, min(model.n_vocab, 30000), n).tolist()
+    ids: list[int] = np.random.default_rng(seed).integers(0, min(model.n_vocab, 30000), n).tolist()
+    return ids
 
 
 def read(ctx: Any, ids: list[int], seqs: list[int]) -> None:

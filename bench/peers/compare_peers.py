@@ -75,14 +75,14 @@ def ask(python: str, *arguments: object) -> str:
 
 
 def row(
-    path: str, case: str, peers: dict[str, str], folders: dict[str, Path], args: argparse.Namespace
+    path: Path, case: str, peers: dict[str, str], folders: dict[str, Path], args: argparse.Namespace
 ) -> dict[str, Any]:
     figures: dict[str, list[float]] = {"plait": [], **{name: [] for name in folders}}
     script = HERE / "engine.py"
     for turn in range(args.rounds):
         for engine in figures if turn % 2 == 0 else reversed(figures):
             if engine == "plait":
-                found = compare.measure("plait", path, case, args)
+                found = compare.measure("plait", str(path), case, str(path.parent), args)
             else:
                 options = [folders[engine], case, "--threads", args.threads]
                 found = json.loads(ask(peers[engine], script, engine, *options))
@@ -133,7 +133,7 @@ def main() -> None:
             for name, own in folders.items():
                 ask(peers[name], HERE / "weights.py", name, config, own, weights[name])
             for case in cases:
-                found = row(str(path), case, peers, folders, args) | {"weights": weights}
+                found = row(path, case, peers, folders, args) | {"weights": weights}
                 tables.setdefault(model, []).append(found)
                 rates = ", ".join(f"{name} {rate:.1f}" for name, rate in found["medians"].items())
                 print(f"{model} {case}: {rates} tokens/s", flush=True)

@@ -190,7 +190,8 @@ def llama_weights(seed: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
 
     def matrix(n_out: int, n_in: int, gain: float = 1.0) -> np.ndarray:
-        return (gain * rng.standard_normal((n_out, n_in)) / np.sqrt(n_in)).astype(np.float32)
+        values: np.ndarray = gain * rng.standard_normal((n_out, n_in)) / np.sqrt(n_in)
+        return values.astype(np.float32)
 
     def norm() -> np.ndarray:
         return (1 + 0.1 * rng.standard_normal(WIDTH)).astype(np.float32)
