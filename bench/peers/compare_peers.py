@@ -74,24 +74,37 @@ def ask(python: str, *arguments: object) -> str:
     return done.stdout.splitlines()[-1] if done.stdout else ""
 
 
-def row(
-    path: Path, case: str, peers: dict[str, str], folders: dict[str, Path], args: argparse.Namespace
-) -> dict[str, Any]:
-    figures: dict[str, list[float]] = {"plait": [], **{name: [] for name in folders}}
-    script = HERE / "engine.py"
-    for turn in range(args.rounds):
-        for engine in figures if turn % 2 == 0 else reversed(figures):
-            if engine == "plait":
-                found = compare.measure("plait", str(path), case, str(path.parent), args)
-            else:
-                options = [folders[engine], case, "--threads", args.threads]
-                found = json.loads(ask(peers[engine], script, engine, *options))
-            figures[engine].append(found["figure"])
-    return {
-        "case": case,
-        "medians": {engine: statistics.median(of) for engine, of in figures.items()},
-        "all": figures,
-    }
+def rows(
+    path: Path,
+    cases: list[str],
+    peers: dict[str, str],
+    folders: dict[str, Path],
+    args: argparse.Namespace,
+) -> list[dict[str, Any]]:
+    """Measure the cases of a model in turns. An engine that takes long to start runs all cases of its turn."""
+
+    def turn(engine: str) -> list[float]:
+        if engine == "plait":
+            prefixes = str(path.parent)
+            return [
+                compare.measure("plait", str(path), case, prefixes, args)["figure"]
+                for case in cases
+            ]
+        options = [folders[engine], *cases, "--threads", args.threads]
+        figures: list[float] = json.loads(ask(peers[engine], HERE / "engine.py", engine, *options))
+        return figures
+
+    engines = ["plait", *folders]
+    turns: dict[str, list[list[float]]] = {engine: [] for engine in engines}
+    for i in range(args.rounds):
+        for engine in engines if i % 2 == 0 else reversed(engines):
+            turns[engine].append(turn(engine))
+    found = []
+    for i, case in enumerate(cases):
+        figures = {engine: [of[i] for of in each] for engine, each in turns.items()}
+        medians = {engine: statistics.median(of) for engine, of in figures.items()}
+        found.append({"case": case, "medians": medians, "all": figures})
+    return found
 
 
 def parse_peer(text: str) -> tuple[str, str]:
@@ -132,11 +145,12 @@ def main() -> None:
             folders = {name: Path(folder) / name for name in weights}
             for name, own in folders.items():
                 ask(peers[name], HERE / "weights.py", name, config, own, weights[name])
-            for case in cases:
-                found = row(path, case, peers, folders, args) | {"weights": weights}
-                tables.setdefault(model, []).append(found)
-                rates = ", ".join(f"{name} {rate:.1f}" for name, rate in found["medians"].items())
-                print(f"{model} {case}: {rates} tokens/s", flush=True)
+            tables[model] = [
+                found | {"weights": weights} for found in rows(path, cases, peers, folders, args)
+            ]
+        for found in tables[model]:
+            rates = ", ".join(f"{name} {rate:.1f}" for name, rate in found["medians"].items())
+            print(f"{model} {found['case']}: {rates} tokens/s", flush=True)
     if args.json:
         result = {
             "date": date.today().isoformat(),

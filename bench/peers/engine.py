@@ -1,9 +1,9 @@
-"""Run one case of bench/engines.py with an engine that reads models in the layout of transformers.
+"""Run cases of bench/engines.py with an engine that reads models in the layout of transformers.
 
-    engine.py ENGINE FOLDER CASE [--threads N]
+    engine.py ENGINE FOLDER CASE... [--threads N]
 
-prints the throughput in tokens/s as JSON. ENGINE is transformers, openvino or vllm; the interpreter must have it.
-weights.py writes the folder.
+prints the throughput of each case in tokens/s, as JSON. ENGINE is transformers, openvino or vllm; the interpreter must
+have it. weights.py writes the folder.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("case", type=Case.parse)
+    parser.add_argument("cases", type=Case.parse, nargs="+")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     opened = ENGINES[args.engine](args.folder, args.threads)
-    print(json.dumps({"figure": figure(opened, args.case)}))
+    print(json.dumps([figure(opened, case) for case in args.cases]))
