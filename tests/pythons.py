@@ -3,15 +3,15 @@
 
     pythons.py [--quick] [--core DIR] [--dist DIR] [VERSION...]
 
-Looks for Python 3.10 to 3.14, with and without the GIL, on PATH, among pyenv's versions, and in PLAIT_PYTHONS (paths
-of interpreters, separated by colons). Each one builds a wheel in build/pythons/VERSION. Only the bindings are compiled:
+Looks for Python 3.10 to 3.14, with and without the GIL, on PATH, among pyenv's versions, and in PLAIT_PYTHONS (paths of
+interpreters, separated by colons). Each one builds a wheel in build/pythons/VERSION. Only the bindings are compiled:
 the rooms of cpp/ come from the finished build in DIR (build/release). The wheel is then installed into an empty
 environment, where no compiler is on PATH, and `import plait`, the demo, the tests of the pytest plugin and those of
-objects that threads share run there. tokenizers has no wheel for 3.13t: PIP_FIND_LINKS names a folder that has one.
-Versions that were not found are printed. With VERSION (such as 3.12 or 3.14t), only these are tried, and each must be
-there. --quick tries the oldest and the newest one besides that of this interpreter, as every CI run does. --dist keeps
-the wheels in that folder; without it, the bindings are compiled with less optimisation, which takes less time. The exit
-status is 1 if a version failed.
+objects that threads share run there. tokenizers and PyYAML have no wheels for 3.13t: PIP_FIND_LINKS names a folder that
+has them. Versions that were not found are printed. With VERSION (such as 3.12 or 3.14t), only these are tried, and each
+must be there. --quick tries the oldest and the newest one besides that of this interpreter, as every CI run does.
+--dist keeps the wheels in that folder; without it, the bindings are compiled with less optimisation, which takes less
+time. The exit status is 1 if a version failed.
 """
 
 from __future__ import annotations
