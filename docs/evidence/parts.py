@@ -162,9 +162,10 @@ PARTS = {
     ),
     "peers": Part(
         "throughput of plait and of engines that read other formats than GGUF; PLAIT_TRANSFORMERS, PLAIT_OPENVINO and "
-        "PLAIT_VLLM name interpreters that have them, SHAPES the shapes of models",
-        'for shape in ${SHAPES:-qwen-0.5b llama-1b}; do set -- "$@" "$shape:BF16" "$shape:Q8_0" "$shape:Q4_0"; done;'
-        ' python bench/peers/compare_peers.py "$@" --rounds "${ROUNDS:-3}"'
+        "PLAIT_VLLM name interpreters that have them, MODELS other models",
+        "python bench/peers/compare_peers.py"
+        " ${MODELS:-llama-1b:BF16 llama-1b:Q8_0 llama-1b:Q4_0 qwen-0.5b:BF16 qwen-0.5b:Q8_0 qwen-0.5b:Q4_0}"
+        ' --rounds "${ROUNDS:-3}"'
         ' ${PLAIT_TRANSFORMERS:+--peer "transformers=$PLAIT_TRANSFORMERS"}'
         ' ${PLAIT_OPENVINO:+--peer "openvino=$PLAIT_OPENVINO"} ${PLAIT_VLLM:+--peer "vllm=$PLAIT_VLLM"}'
         ' --json "$REPORTS/peers.json"',
