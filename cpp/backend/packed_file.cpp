@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "platform/memory.h"
 #include "platform/process.h"
 
 namespace plait {
@@ -82,6 +83,7 @@ std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const st
     std::unique_ptr<PackedFile> file(new PackedFile);
     uint64_t end = align_up(bytes.size(), kAlignment), matrices = 0;
     for (const uint64_t n : bytes) {
+        if (n >= platform::kHugePageBytes) end = align_up(end, platform::kHugePageBytes);
         file->regions_.push_back({end, n});
         end += align_up(n, kAlignment);
         matrices += n;

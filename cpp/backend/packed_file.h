@@ -39,7 +39,9 @@ public:
     // Returns a complete matrix, or null. Valid as long as this object, also if the file is deleted.
     const std::byte* find(size_t i) const;
 
-    // Writes bytes at an offset from the start of a matrix. Throws std::system_error.
+    // Writes bytes at an offset from the start of a matrix. Throws std::system_error. Ranges that
+    // begin at multiples of a huge page and have its size let the system keep the file in huge pages
+    // (docs/decisions/0055).
     using WriteAt = std::function<void(uint64_t offset, std::span<const std::byte> bytes)>;
     // Lets `write` write all of matrix i, in parts, from any thread, then completes it. Returns the
     // matrix, or null if the disk has no space or refuses a write.

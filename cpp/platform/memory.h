@@ -6,9 +6,11 @@
 
 namespace plait::platform {
 
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;  // on x86-64, and on ARM with pages of 4 KiB
+
 // Returns memory that is zero, whole pages of it; null if there is none.
 std::byte* map_memory(uint64_t bytes);
-// Returns memory that is aligned to 2 MiB and in huge pages where the system has them; null if
+// Returns memory that is aligned to kHugePageBytes and in huge pages where the system has them; null if
 // there is none. `bytes` is a multiple of page_bytes().
 std::byte* map_huge_memory(uint64_t bytes);
 void unmap_memory(std::byte* start, uint64_t bytes);

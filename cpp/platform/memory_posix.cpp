@@ -14,13 +14,12 @@ std::byte* map_memory(uint64_t bytes) {
 
 // Maps more and unmaps the excess on both sides.
 std::byte* map_huge_memory(uint64_t bytes) {
-    constexpr uint64_t kHugePage = uint64_t{2} << 20;
-    std::byte* p = map_memory(bytes + kHugePage);
+    std::byte* p = map_memory(bytes + kHugePageBytes);
     if (!p) return nullptr;
     const uint64_t before =
-        align_up(reinterpret_cast<uint64_t>(p), kHugePage) - reinterpret_cast<uint64_t>(p);
+        align_up(reinterpret_cast<uint64_t>(p), kHugePageBytes) - reinterpret_cast<uint64_t>(p);
     if (before > 0) ::munmap(p, before);
-    ::munmap(p + before + bytes, kHugePage - before);
+    ::munmap(p + before + bytes, kHugePageBytes - before);
 #if defined(__linux__)
     ::madvise(p + before, bytes, MADV_HUGEPAGE);
 #endif

@@ -18,12 +18,11 @@ std::byte* map_memory(uint64_t bytes) { return reserve(nullptr, bytes, MEM_RESER
 // be released in part: an aligned address is found and released, then allocated again, which fails
 // if another thread has taken it meanwhile.
 std::byte* map_huge_memory(uint64_t bytes) {
-    constexpr uint64_t kHugePage = uint64_t{2} << 20;
     for (int attempt = 0; attempt < 16; ++attempt) {
-        std::byte* found = reserve(nullptr, bytes + kHugePage, MEM_RESERVE);
+        std::byte* found = reserve(nullptr, bytes + kHugePageBytes, MEM_RESERVE);
         if (!found) return nullptr;
         const auto address = reinterpret_cast<uint64_t>(found);
-        std::byte* const aligned = found + (align_up(address, kHugePage) - address);
+        std::byte* const aligned = found + (align_up(address, kHugePageBytes) - address);
         ::VirtualFree(found, 0, MEM_RELEASE);
         if (std::byte* p = reserve(aligned, bytes, MEM_RESERVE | MEM_COMMIT)) return p;
     }

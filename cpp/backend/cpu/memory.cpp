@@ -13,16 +13,15 @@ namespace {
 
 // Of a pool's parts. Huge pages are aligned to more.
 constexpr uint64_t kPage = 4096;
-constexpr uint64_t kHugePage = uint64_t{2} << 20;
-constexpr uint64_t kSlab = 32 * kHugePage;
+constexpr uint64_t kSlab = 32 * platform::kHugePageBytes;
 
 class HostBuffer final : public Buffer {
 public:
     explicit HostBuffer(uint64_t bytes) : bytes_(bytes) {
         if (bytes > UINT64_MAX / 2) fail();
         mapped_ = align_up(std::max<uint64_t>(bytes, 1), platform::page_bytes());
-        data_ = mapped_ < kHugePage ? platform::map_memory(mapped_)
-                                    : platform::map_huge_memory(mapped_);
+        data_ = mapped_ < platform::kHugePageBytes ? platform::map_memory(mapped_)
+                                                   : platform::map_huge_memory(mapped_);
         if (!data_) fail();
     }
     ~HostBuffer() override { platform::unmap_memory(data_, mapped_); }

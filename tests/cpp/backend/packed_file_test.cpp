@@ -15,6 +15,7 @@
 
 #include "backend/cpu/products/products.h"
 #include "gguf/writer.h"
+#include "platform/memory.h"
 
 namespace plait::cpu {
 namespace {
@@ -196,6 +197,35 @@ TEST_F(PackedFiles, AStorePacksOnlyWhatTheFileLacks) {
             EXPECT_EQ(second.bytes(), first.bytes());
         }
     }
+}
+
+// Threads write slices of a huge page, which begin and end within panels.
+TEST_F(PackedFiles, ASliceMayBeginWithinAPanel) {
+    for (const Isa isa : available_isas()) {
+        for (const TensorType& type :
+             {TensorType{DType::f32, {2, 333, 1001}}, {DType::q8_0, {3, 1001, 1056}}}) {
+            products::One one(isa, type);
+            const auto source = std::make_shared<Kept>(
+                *one.source, KeptCopies{path, 0, std::string(info(type.dtype).name)});
+            const auto bytes = packed_bytes(one.packed());
+            ASSERT_GT(bytes, platform::kHugePageBytes);
+            CpuWeights kept(source, isa);
+            EXPECT_EQ(std::memcmp(kept.matrix(0, 3).data, one.packed().data, bytes), 0);
+        }
+    }
+}
+
+TEST_F(PackedFiles, LargeMatricesBeginAtMultiplesOfAHugePage) {
+    const std::array<uint64_t, 4> sizes = {5000, platform::kHugePageBytes, 5000,
+                                           platform::kHugePageBytes + 1};
+    auto file = PackedFile::open(path, "large", sizes);
+    ASSERT_NE(file, nullptr);
+    std::vector<const std::byte*> begins;
+    for (size_t i = 0; i < sizes.size(); ++i)
+        begins.push_back(
+            file->fill(i, [&](const PackedFile::WriteAt& write) { count_up(write, sizes[i]); }));
+    EXPECT_EQ((begins[3] - begins[1]) % platform::kHugePageBytes, 0u);
+    for (size_t i = 0; i < sizes.size(); ++i) EXPECT_TRUE(counts_up(begins[i], sizes[i]));
 }
 
 TEST_F(PackedFiles, SmallModelsAreNotKept) {

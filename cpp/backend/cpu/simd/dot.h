@@ -31,11 +31,13 @@
 //                             registers
 //     kWidePanels             panels of a wide tile; 1 if high tiles are always better
 //     kHighPanels             panels of a high tile, if it has two rows
+//     kBlockPanelsOfOneRow    panels of a block type for a single row
 //     kStartsAtOffset         sums start at kSumsBase minus the offsets of the codes, so that these
 //                             need not be subtracted; kSumsBase is not 0
 //     kFloatRows              max rows of a tile of floats
 //     kFloatPanels            panels of a tile of floats
-//     kPanelsOfOneRow         panels of floats for a single row
+//     kPanelsOfOneRow         panels of F32 for a single row
+//     kHalfPanelsOfOneRow     panels of F16 or BF16 for a single row
 #pragma once
 
 #include "backend/cpu/simd/isa_table.h"

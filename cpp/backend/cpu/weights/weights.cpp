@@ -9,17 +9,18 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "platform/memory.h"
 #include "tensor/convert.h"
 
 namespace plait::cpu {
 namespace {
 
-// Bytes of the file that a thread reads at once. A slice and its panels stay in the second level
-// cache.
-constexpr uint64_t kSliceBytes = uint64_t{512} << 10;
+// Bytes of the model's file that a thread reads at once. They and their panels stay in the second
+// level cache.
+constexpr uint64_t kReadBytes = uint64_t{512} << 10;
 
 // Packs the panels of all matrices of a weight on several threads, which take slices of them. The
-// panels go to zeroed memory or, if `target` is null, to `write`.
+// panels go to memory or, if `target` is null, to `write`.
 class PanelPacker {
 public:
     PanelPacker(const WeightSource& source, WeightId id, const PackedWeight& weight,
@@ -29,23 +30,25 @@ public:
           weight_(weight),
           target_(target),
           write_(write),
+          panel_bytes_(static_cast<uint64_t>(weight.panel_bytes)),
           row_bytes_(row_bytes(source.type(id).dtype, static_cast<uint64_t>(weight.columns))),
-          panels_(weight.panels() * weight.matrices),
-          step_(std::max<int64_t>(
-              1, static_cast<int64_t>(
-                     kSliceBytes /
-                     std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes))))) {}
+          read_panels_(std::max<uint64_t>(
+              1, kReadBytes /
+                     std::max<uint64_t>(1, row_bytes_ * static_cast<uint64_t>(weight.lanes)))),
+          slice_bytes_(target ? std::max<uint64_t>(1, read_panels_ * panel_bytes_)
+                              : platform::kHugePageBytes),
+          bytes_(packed_bytes(weight)) {}
 
-    int64_t count_slices() const { return (panels_ + step_ - 1) / step_; }
+    uint64_t count_slices() const { return (bytes_ + slice_bytes_ - 1) / slice_bytes_; }
 
-    // Packs until no panel is left. Called on each thread; the first exception stops all of them.
+    // Packs until no slice is left. Called on each thread; the first exception stops all of them.
     void work() noexcept {
         try {
             std::vector<std::byte> rows, panels;
             while (!failed_) {
-                const int64_t begin = next_.fetch_add(step_);
-                if (begin >= panels_) return;
-                pack(begin, std::min(panels_, begin + step_), rows, panels);
+                const uint64_t begin = next_.fetch_add(slice_bytes_);
+                if (begin >= bytes_) return;
+                pack_slice(begin, std::min(bytes_, begin + slice_bytes_), rows, panels);
             }
         } catch (...) {
             if (!failed_.exchange(true)) failure_ = std::current_exception();
@@ -65,25 +68,37 @@ private:
         return panel / weight_.panels() * weight_.rows + panel % weight_.panels() * weight_.lanes;
     }
 
-    void pack(int64_t begin, int64_t end, std::vector<std::byte>& rows,
-              std::vector<std::byte>& panels) {
+    // Packs bytes [begin, end) of the weight. A slice of a file may begin and end within panels,
+    // which are then packed for both slices.
+    void pack_slice(uint64_t begin, uint64_t end, std::vector<std::byte>& rows,
+                    std::vector<std::byte>& panels) {
+        const uint64_t first = begin / panel_bytes_;
+        const uint64_t last = (end + panel_bytes_ - 1) / panel_bytes_;
+        if (!target_) panels.resize((last - first) * panel_bytes_);
+        std::byte* to = target_ ? target_ + begin : panels.data();
+        for (uint64_t panel = first; panel < last; panel += read_panels_) {
+            const uint64_t stop = std::min(last, panel + read_panels_);
+            pack_panels(static_cast<int64_t>(panel), static_cast<int64_t>(stop), rows,
+                        to + (panel - first) * panel_bytes_);
+        }
+        if (!target_)
+            write_(begin, std::span(panels).subspan(begin - first * panel_bytes_, end - begin));
+    }
+
+    void pack_panels(int64_t begin, int64_t end, std::vector<std::byte>& rows, std::byte* to) {
         const int64_t first = first_row(begin);
         const int64_t n = first_row(end - 1) + rows_of(end - 1) - first;
         rows.resize(static_cast<uint64_t>(n) * row_bytes_);
         source_.read(id_, static_cast<uint64_t>(first) * row_bytes_, rows);
-        const auto panel_bytes = static_cast<size_t>(weight_.panel_bytes);
-        if (!target_) panels.resize(static_cast<size_t>(end - begin) * panel_bytes);
-        std::byte* to = target_ ? target_ + begin * weight_.panel_bytes : panels.data();
-        for (int64_t panel = begin; panel < end; ++panel, to += panel_bytes) {
+        for (int64_t panel = begin; panel < end; ++panel, to += panel_bytes_) {
             // Missing rows are zeros, not rows of an earlier slice.
-            if (!target_ && rows_of(panel) < weight_.lanes) std::memset(to, 0, panel_bytes);
+            if (rows_of(panel) < weight_.lanes) std::memset(to, 0, panel_bytes_);
             const auto from = static_cast<uint64_t>(first_row(panel) - first) * row_bytes_;
             pack_panel(
                 weight_,
                 std::span(rows).subspan(from, static_cast<uint64_t>(rows_of(panel)) * row_bytes_),
                 to);
         }
-        if (!target_) write_(static_cast<uint64_t>(begin) * panel_bytes, panels);
     }
 
     const WeightSource& source_;
@@ -91,19 +106,21 @@ private:
     const PackedWeight& weight_;
     std::byte* target_;
     const PackedFile::WriteAt& write_;
-    uint64_t row_bytes_;
-    int64_t panels_, step_;
-    std::atomic<int64_t> next_{0};
+    uint64_t panel_bytes_, row_bytes_;
+    uint64_t read_panels_, slice_bytes_;
+    uint64_t bytes_;
+    std::atomic<uint64_t> next_{0};
     std::atomic<bool> failed_{false};
     std::exception_ptr failure_;
 };
 
-// Packs a weight into zeroed memory or, if `target` is null, into a file.
+// Packs a weight into memory or, if `target` is null, into a file.
 void pack(const WeightSource& source, WeightId id, const PackedWeight& layout, int threads,
           std::byte* target, const PackedFile::WriteAt& write = {}) {
     PanelPacker packer(source, id, layout, target, write);
     std::vector<std::jthread> others;
-    const int64_t wanted = std::min<int64_t>(threads, packer.count_slices()) - 1;
+    const auto slices = static_cast<int64_t>(packer.count_slices());
+    const int64_t wanted = std::min<int64_t>(threads, slices) - 1;
     try {
         for (int64_t i = 0; i < wanted; ++i) others.emplace_back([&packer] { packer.work(); });
     } catch (const std::system_error&) {

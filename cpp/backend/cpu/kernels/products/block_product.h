@@ -89,6 +89,11 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
     const float* sums = activations.sums;
     const int64_t rows = activations.n;
     constexpr Signs kSigns = signs(T);
+    // The hardware reads several panels of bytes ahead better than prefetches do, if they are longer
+    // than a page, but not their records (docs/decisions/0055).
+    if (TileShape::kFollowsPanels && P > 1 && T == 1 && BlockLayout<Block>::kBits == 8 &&
+        w.panel_bytes > kPageBytes && job.groups == 1)
+        prefetch.leave_codes(w.records_offset, kBytes - kCodeBytes);
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
@@ -160,6 +165,12 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
     }
     store_tile(job, row, first, y);
 }
+
+// Tiles of a single row. Only these are compiled for other numbers of panels than Tiles::kPanels.
+template <class Tiles>
+struct SingleRow : Tiles {
+    static constexpr int kMaxRows = 1;
+};
 
 // to[(b * units + u) * n + r] = the sum of unit u in the form that a tile uses; `from` is
 // [blocks][n][2].
@@ -513,8 +524,9 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
         using Tiles = BlockTiles<Block>;
         if constexpr (kInPairs)
             return multiply_pairs<Tiles>(job, a, scratch + paired_scratch(product.weight->columns));
-        if (job.rows > 1 ? Tiles::kWide || job.rows == 2 : TileShape::kWidePanels == 1)
-            return walk_panels<Tiles, Tiles::kPanels>(job, a);
+        if (job.rows == 1)
+            return walk_panels<SingleRow<Tiles>, TileShape::kBlockPanelsOfOneRow>(job, a);
+        if (Tiles::kWide || job.rows == 2) return walk_panels<Tiles, Tiles::kPanels>(job, a);
         walk_panels<Tiles, 1>(job, a);
     });
 }

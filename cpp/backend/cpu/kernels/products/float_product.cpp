@@ -73,8 +73,9 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
         }
         for (int r = job.rows; r < kMaxTileRows; ++r) rows[r] = rows[0];
         // Enough panels at once that their sums hide the latency of one.
-        if (job.rows == 1)
-            return walk_panels<FloatTiles<W, 1>, TileShape::kPanelsOfOneRow>(job, {rows});
+        constexpr int kOfOneRow = sizeof(typename W::Element) == 2 ? TileShape::kHalfPanelsOfOneRow
+                                                                   : TileShape::kPanelsOfOneRow;
+        if (job.rows == 1) return walk_panels<FloatTiles<W, 1>, kOfOneRow>(job, {rows});
         if (job.rows <= kFewFloatRows)
             return walk_panels<FloatTiles<W, kFewFloatRows>, kPanelsOfFewFloatRows>(job, {rows});
         walk_panels<FloatTiles<W, TileShape::kFloatRows>, TileShape::kFloatPanels>(job, {rows});

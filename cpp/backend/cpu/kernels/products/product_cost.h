@@ -11,6 +11,7 @@
 namespace plait::cpu {
 
 constexpr int64_t kKiB = 1024;
+constexpr int64_t kPageBytes = 4 * kKiB;  // hardware prefetches stay within a page
 
 // Max rows of a register tile: eight sums of AVX-512 leave registers for what is loaded.
 constexpr int64_t kMaxTileRows = 8;

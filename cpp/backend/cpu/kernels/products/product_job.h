@@ -26,6 +26,11 @@ struct PanelPrefetch {
     int bytes;                 // of each panel, per fetch()
     int64_t records_distance;  // from a block's records to those to prefetch; 0: none
 
+    // Fetches only the records of the panels at `next`: `n` bytes of each, per fetch().
+    PLAIT_INLINE_MEMBER void leave_codes(int64_t records_offset, int n) {
+        next += records_offset;
+        bytes = n;
+    }
     template <int P>
     PLAIT_INLINE_MEMBER void fetch() {
         for (int i = 0; i < bytes; i += 64)

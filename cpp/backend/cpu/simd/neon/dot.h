@@ -17,10 +17,12 @@ struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 2;
+    static constexpr int kBlockPanelsOfOneRow = 2;
     static constexpr bool kStartsAtOffset = true;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 4;
     static constexpr int kPanelsOfOneRow = 8;
+    static constexpr int kHalfPanelsOfOneRow = 8;
 };
 
 struct Bytes {

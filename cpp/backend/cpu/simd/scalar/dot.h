@@ -13,10 +13,12 @@ struct TileShape {
     static constexpr bool kWideForSlowCodes = false;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 1;
+    static constexpr int kBlockPanelsOfOneRow = 1;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 3;
     static constexpr int kPanelsOfOneRow = 8;
+    static constexpr int kHalfPanelsOfOneRow = 8;
 };
 
 struct Bytes {
