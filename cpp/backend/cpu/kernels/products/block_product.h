@@ -89,11 +89,6 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
     const float* sums = activations.sums;
     const int64_t rows = activations.n;
     constexpr Signs kSigns = signs(T);
-    // The hardware reads several panels of bytes ahead better than prefetches do, if they are longer
-    // than a page, but not their records (docs/decisions/0055).
-    if (TileShape::kFollowsPanels && P > 1 && T == 1 && BlockLayout<Block>::kBits == 8 &&
-        w.panel_bytes > kPageBytes && job.groups == 1)
-        prefetch.leave_codes(w.records_offset, kBytes - kCodeBytes);
     F32 y[P][T];
     for (int p = 0; p < P; ++p)
         for (int r = 0; r < T; ++r) y[p][r] = F32::zero();
@@ -170,6 +165,19 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 template <class Tiles>
 struct SingleRow : Tiles {
     static constexpr int kMaxRows = 1;
+    static constexpr bool kCodesAreBytes = Tiles::kCodeBytes == 32 * kLanes;
+
+    template <int P, int T>
+    PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const typename Tiles::Rows& rows,
+                                         int row, int64_t first, PanelPrefetch prefetch) {
+        // The hardware reads several panels of bytes ahead better than prefetches do, if they are
+        // longer than a page, but not their records (docs/decisions/0055).
+        const PackedWeight& w = *job.product->weight;
+        if (TileShape::kFollowsPanels && P > 1 && kCodesAreBytes && w.panel_bytes > kPageBytes &&
+            job.groups == 1)
+            prefetch.leave_codes(w.records_offset, Tiles::kBytes - Tiles::kCodeBytes);
+        Tiles::template tile<P, T>(job, rows, row, first, prefetch);
+    }
 };
 
 // to[(b * units + u) * n + r] = the sum of unit u in the form that a tile uses; `from` is
