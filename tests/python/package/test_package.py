@@ -40,6 +40,20 @@ def test_importing_loads_no_unneeded_modules():
         assert name not in loaded
 
 
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm")
+def test_the_module_exports_only_its_initialisation():
+    # What several modules export is merged when they are loaded: see bindings/CMakeLists.txt.
+    options = ["-gU"] if sys.platform == "darwin" else ["-D", "--defined-only"]
+    found = subprocess.run(
+        ["nm", *options, plait._core.__file__],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert [line.split()[-1].lstrip("_") for line in found.splitlines()] == ["PyInit__core"]
+
+
 def test_lm_eval_finds_plait(tmp_path):
     files = {
         "__init__.py": "",
