@@ -29,6 +29,10 @@ extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
 // expand() adds this to each value; values are in [-62, 62].
 constexpr int kExpandedOffset = 64;
 
+// Eight codes are expanded at once, one in each byte of a word, the first in the lowest.
+constexpr uint64_t kEachByte = 0x0101010101010101;
+PLAIT_INLINE void put_codes(uint64_t eight, uint8_t* to) { __builtin_memcpy(to, &eight, 8); }
+
 // Expands 4 times 7 sign bits to 4 times 8. The eighth bit of each byte makes its number of set
 // bits even.
 PLAIT_INLINE uint32_t even_signs(uint32_t bits) {

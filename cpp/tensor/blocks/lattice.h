@@ -24,9 +24,7 @@ static_assert(sizeof(BlockIQ1_S) == 50);
 
 // Stores eight codes: values of the lattice in eighths, shifted by one eighth.
 PLAIT_INLINE void put_shifted(int point, bool down, uint8_t* to) {
-    constexpr uint64_t kOnes = 0x0101010101010101;
-    const uint64_t codes = kGridIQ1_S[point] + (down ? -kOnes : kOnes);
-    __builtin_memcpy(to, &codes, 8);
+    put_codes(kGridIQ1_S[point] + (down ? -kEachByte : kEachByte), to);
 }
 
 PLAIT_INLINE void expand(const BlockIQ1_S& block, uint8_t* codes, float* scales) {

@@ -21,9 +21,12 @@ static_assert(sizeof(BlockQ1_0) == 18);
 
 PLAIT_INLINE void expand(const BlockQ1_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 8; ++g) scales[g] = f16_to_f32(block.scale);
-    for (int i = 0; i < 128; ++i)
-        codes[i] =
-            (block.bits[i / 8] >> (i % 8) & 1) != 0 ? kExpandedOffset + 1 : kExpandedOffset - 1;
+    for (int k = 0; k < 16; ++k) {
+        // Byte j of `one_bit` is bit j of the byte, at its place there.
+        const uint64_t one_bit = block.bits[k] * kEachByte & 0x8040201008040201;
+        const uint64_t is_set = (one_bit + 0x7f * kEachByte) >> 7 & kEachByte;
+        put_codes((kExpandedOffset - 1) * kEachByte + 2 * is_set, codes + 8 * k);
+    }
 }
 
 // Q2_0: 64 values -1, 0, 1 and 2 with one scale, two bits each. 2.25 bits per value.
@@ -37,9 +40,11 @@ static_assert(sizeof(BlockQ2_0) == 18);
 
 PLAIT_INLINE void expand(const BlockQ2_0& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 4; ++g) scales[g] = f16_to_f32(block.scale);
-    for (int i = 0; i < 64; ++i)
-        codes[i] =
-            static_cast<uint8_t>((block.quants[i / 4] >> (2 * (i % 4)) & 3) + kExpandedOffset - 1);
+    for (int j = 0; j < 16; j += 2) {
+        const uint64_t two = block.quants[j] | uint64_t{block.quants[j + 1]} << 32;
+        const uint64_t quants = (two | two << 6 | two << 12 | two << 18) & 3 * kEachByte;
+        put_codes((kExpandedOffset - 1) * kEachByte + quants, codes + 4 * j);
+    }
 }
 
 // TQ1_0: 256 values -1, 0 and 1 with one scale, five digits of base three in a byte. 1.69 bits per
