@@ -191,6 +191,14 @@ Isa choose_isa(std::optional<std::string_view> limit) {
     return chosen != nullptr ? chosen : default_isa();
 }
 
+bool reads_streams_ahead() {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd") != 0;
+#else
+    return false;
+#endif
+}
+
 const Kernels& kernels(Isa isa) {
     const KernelsFunction built = built_kernels(isa);
     PLAIT_CHECK(built != nullptr);

@@ -24,6 +24,8 @@
 //   reduce_larger_bits(a)                NaN > inf > finite. The second returns the bits of the
 //                                        largest lane
 //   any_less(a, b)                       true if a < b in any lane
+//   exponent_of_low_bits(a)              the float whose exponent field is the low bits of a's
+//                                        significand: of the sum of 1.5 * 2^23 and n + 127, it is 2^n
 //   sums_of_four(r), join(r)             sums of several registers in the tree of sum().
 //                                        sums_of_four() reduces kLanes / 4 registers to four lanes
 //                                        each; join() reduces four of its results, so that lane i

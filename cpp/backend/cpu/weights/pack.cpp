@@ -118,6 +118,7 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
     w.panel_bytes = static_cast<int64_t>(align_up(panel, static_cast<uint64_t>(4 * w.lanes)));
     w.matrix_bytes = w.panel_bytes * w.panels();
+    w.are_streams_read_ahead = reads_streams_ahead();
     return w;
 }
 

@@ -170,11 +170,11 @@ struct SingleRow : Tiles {
     template <int P, int T>
     PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const typename Tiles::Rows& rows,
                                          int row, int64_t first, PanelPrefetch prefetch) {
-        // The hardware reads several panels of bytes ahead better than prefetches do, if they are
+        // Some processors read several panels of bytes ahead better than prefetches do, if they are
         // longer than a page, but not their records (docs/decisions/0055).
         const PackedWeight& w = *job.product->weight;
-        if (TileShape::kFollowsPanels && P > 1 && kCodesAreBytes && w.panel_bytes > kPageBytes &&
-            job.groups == 1)
+        if (TileShape::kFollowsPanels && P > 1 && kCodesAreBytes && w.are_streams_read_ahead &&
+            w.panel_bytes > kPageBytes && job.groups == 1)
             prefetch.leave_codes(w.records_offset, Tiles::kBytes - Tiles::kCodeBytes);
         Tiles::template tile<P, T>(job, rows, row, first, prefetch);
     }

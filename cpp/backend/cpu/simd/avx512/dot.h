@@ -15,7 +15,7 @@ struct TileShape {
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 3;
     static constexpr int kHighPanels = 2;
-    static constexpr int kBlockPanelsOfOneRow = 1;
+    static constexpr int kBlockPanelsOfOneRow = 3;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 8;
     static constexpr int kFloatPanels = 2;
