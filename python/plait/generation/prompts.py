@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from collections.abc import Sequence as Items
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +23,18 @@ Prompt = str | Items[int] | Items[int | ImageEmbeddings] | npt.NDArray[np.intege
 
 class PromptTooLong(ValueError):
     """A prompt that has more tokens than the context takes."""
+
+
+def require_fit(ids: Sized, n_ctx: int, name: str) -> None:
+    """Check that a prompt fits into a context of `n_ctx` tokens.
+
+    Raises:
+        PromptTooLong: It does not; the message begins with `name`.
+    """
+    if len(ids) > n_ctx:
+        raise PromptTooLong(
+            f"{name} has {len(ids)} tokens, but n_ctx is {n_ctx}; shorten the prompt or use a larger n_ctx"
+        )
 
 
 class NoText:

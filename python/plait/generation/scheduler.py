@@ -16,7 +16,7 @@ from plait.generation.draws import Row, top_logprobs
 from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
 from plait.generation.prefix_store import PrefixStore, store_of
-from plait.generation.prompts import NoText, Prompt, PromptTooLong, encode, tokenizer_of
+from plait.generation.prompts import NoText, Prompt, encode, require_fit, tokenizer_of
 from plait.generation.request import Request
 from plait.generation.request_pool import RequestPool
 from plait.generation.sampler import Sampler
@@ -163,11 +163,7 @@ class Scheduler(Closeable):
         number = next(self._numbers)
         name = f"prompt {number if index is None else index}"
         ids = encode(self._ctx.model, prompt, name, add_special, parse_special, images=True)
-        if len(ids) > self._ctx.n_ctx:
-            raise PromptTooLong(
-                f"generate: {name} has {len(ids)} tokens, but n_ctx is {self._ctx.n_ctx}; shorten the prompt or "
-                "use a larger n_ctx"
-            )
+        require_fit(ids, self._ctx.n_ctx, f"generate: {name}")
         limit = integer(max_tokens, "generate: max_tokens", 1)
         rank = integer(priority, "generate: priority")
         index = number if index is None else integer(index, "generate: index")

@@ -16,7 +16,7 @@ from plait.context import Context, SharedContext, model_of
 from plait.errors import UnsupportedError
 from plait.generation.events import Completion
 from plait.generation.generate import complete
-from plait.generation.prompts import NoText, encode, tokenizer_of
+from plait.generation.prompts import NoText, encode, require_fit, tokenizer_of
 from plait.generation.sampler import Sampler
 from plait.generation.stops import StopConditions, StopStrings
 from plait.numerics import log_softmax
@@ -156,10 +156,7 @@ def beam_search(
                 n_ctx = max(len(ids), min(n_ctx, source.n_ctx_train))
             ctx = Context(source, n_ctx=n_ctx, n_seq_max=size)
             resources.enter_context(closing(ctx))
-        if len(ids) > ctx.n_ctx:
-            raise ValueError(
-                f"beam_search: the prompt has {len(ids)} tokens, but n_ctx is {ctx.n_ctx}"
-            )
+        require_fit(ids, ctx.n_ctx, "beam_search: the prompt")
         limit = min(limit, ctx.n_ctx - len(ids) + 1)
         search = _Search(ctx, size, limit, penalty, ends)
         resources.callback(search.close)

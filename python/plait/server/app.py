@@ -17,7 +17,7 @@ from plait.evaluation.embedding import Embedder
 from plait.evaluation.scoring import Score, token_logprobs
 from plait.generation.events import Completion, Usage
 from plait.generation.messages import render
-from plait.generation.prompts import PromptTooLong, encode
+from plait.generation.prompts import PromptTooLong, encode, require_fit
 from plait.server.bodies import BadRequest, Job, chat_job, number, text_job, value
 from plait.server.replies import Replies, error
 
@@ -207,11 +207,8 @@ class _Server:
     def _echoes(self, job: Job) -> list[Completion]:
         """Return the completions of prompts after which nothing is generated."""
         ids = [encode(self._model, one, "the prompt", True, True) for one in job.prompts]
-        longest = max(map(len, ids))
-        if self._engine is not None and longest > self._engine.ctx.n_ctx:
-            raise PromptTooLong(
-                f"a prompt has {longest} tokens, but n_ctx is {self._engine.ctx.n_ctx}"
-            )
+        if self._engine is not None:
+            require_fit(max(ids, key=len), self._engine.ctx.n_ctx, "the prompt")
         return [
             Completion(i // job.n, i % job.n, (), "", (), "length", tuple(one), usage=Usage(len(one), 0, 0))
             for i, one in enumerate(one for one in ids for _ in range(job.n))

@@ -60,7 +60,7 @@ struct PackedWeight {
     int64_t records_offset;  // into a panel
     int64_t panel_bytes;
     int64_t matrix_bytes;
-    bool are_streams_read_ahead;  // by the processor itself, see reads_streams_ahead() of isa.h
+    bool are_streams_read_ahead;  // reads_streams_ahead() of isa.h
 
     PLAIT_INLINE_MEMBER int64_t panels() const { return (rows + lanes - 1) / lanes; }
     // Q8_0 codes are stored xor this: 0x80 adds 128, which makes them unsigned.
