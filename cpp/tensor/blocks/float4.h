@@ -55,12 +55,21 @@ struct [[gnu::packed]] BlockNVFP4 {
 static_assert(sizeof(BlockNVFP4) == 36);
 
 // Half of an E4M3 number, because kE2m1Doubled holds doubled values.
-PLAIT_INLINE float half_e4m3(uint8_t bits) {
+PLAIT_INLINE constexpr float half_e4m3(uint8_t bits) {
     if (bits == 0x7f) return 0;
     const uint32_t exponent = bits >> 3 & 15, fraction = bits & 7;
     if (exponent == 0) return static_cast<float>(fraction) * 0x1p-10f;
     return __builtin_bit_cast(float, (exponent + 119) << 23 | fraction << 20);
 }
+
+// half_e4m3() as a table.
+struct HalfE4m3 {
+    float of[256];
+    constexpr HalfE4m3() : of{} {
+        for (int i = 0; i < 256; ++i) of[i] = half_e4m3(static_cast<uint8_t>(i));
+    }
+};
+inline constexpr HalfE4m3 kHalfE4m3;
 
 // kExpandedOffset plus the doubled values of eight E2M1 codes, one in each byte.
 PLAIT_INLINE uint64_t expand_e2m1(uint64_t nibbles) {
@@ -76,7 +85,7 @@ PLAIT_INLINE uint64_t expand_e2m1(uint64_t nibbles) {
 
 PLAIT_INLINE void expand(const BlockNVFP4& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 4; ++g) {
-        scales[g] = half_e4m3(block.scales[g]);
+        scales[g] = kHalfE4m3.of[block.scales[g]];
         uint64_t both;
         __builtin_memcpy(&both, block.nibbles + 8 * g, 8);
         put_codes(expand_e2m1(both & 15 * kEachByte), codes + 16 * g);

@@ -6,9 +6,6 @@
 #include <cstdint>
 
 #include "base/inline.h"
-#ifdef __AVX2__
-#include "base/x86_intrinsics.h"
-#endif
 
 namespace plait {
 
@@ -48,31 +45,11 @@ PLAIT_INLINE uint32_t even_signs(uint32_t bits) {
 // offset.
 PLAIT_INLINE void put_signed(uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint32_t signs,
                              uint8_t* to) {
-#if defined(__AVX512VL__) && defined(__AVX512BW__)
-    const __m256i values = _mm256_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c),
-                                             static_cast<int64_t>(b), static_cast<int64_t>(a));
-    const __m256i offset = _mm256_set1_epi8(kExpandedOffset);
-    _mm256_storeu_si256(
-        reinterpret_cast<__m256i*>(to),
-        _mm256_mask_sub_epi8(_mm256_add_epi8(offset, values), signs, offset, values));
-#elif defined(__AVX2__)
-    const __m256i values = _mm256_set_epi64x(static_cast<int64_t>(d), static_cast<int64_t>(c),
-                                             static_cast<int64_t>(b), static_cast<int64_t>(a));
-    const __m256i byte_of =
-        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
-    const __m256i bit = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
-    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(static_cast<int>(signs)), byte_of);
-    const __m256i negative = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
-    const __m256i result = _mm256_sub_epi8(_mm256_xor_si256(values, negative), negative);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm256_add_epi8(result, _mm256_set1_epi8(kExpandedOffset)));
-#else
     const uint64_t values[4] = {a, b, c, d};
     for (int i = 0; i < 32; ++i) {
         const int value = static_cast<int>(values[i / 8] >> (8 * (i % 8)) & 255);
         to[i] = static_cast<uint8_t>(kExpandedOffset + ((signs >> i & 1) != 0 ? -value : value));
     }
-#endif
 }
 
 }  // namespace plait

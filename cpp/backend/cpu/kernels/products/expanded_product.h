@@ -4,11 +4,21 @@
 
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "tensor/blocks/expanded.h"
+#ifdef __AVX2__
+#include "backend/cpu/simd/avx2/expand.h"
+#endif
 
 namespace plait::cpu::PLAIT_ISA {
 
 using BlockExpanded =
     BlockUnpacked<16, 2 * kExpandedOffset - 2, kExpandedOffset, false, false, true>;
+
+#ifndef __AVX2__
+template <class Block>
+PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
+    expand(block, codes, scales);
+}
+#endif
 
 template <class Block>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
@@ -19,7 +29,7 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
     for (int64_t k = 0; k < columns; k += Block::kElements) {
         for (int lane = 0; lane < kLanes; ++lane) {
             // The block is read in place, since loads of a copy would wait for its stores.
-            expand(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
+            expand_codes(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
             panel += sizeof(Block);
         }
         if constexpr (kInPairs) {

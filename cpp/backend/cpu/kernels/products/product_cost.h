@@ -51,6 +51,10 @@ constexpr int64_t kMaxTaskRowsOfExpanded = 32 * kMaxTileRows;
 // If there are too few tasks, the rows of a task are halved, but not below this number.
 constexpr int64_t kMinTaskRows = 2 * kMaxTileRows;
 
+// With at most this many rows, expanded weights are multiplied lane by lane (expanded_product.cpp):
+// a row takes twice as long as in tiles, but the codes are not moved.
+constexpr int64_t kMaxExpandedLaneRows = 2;
+
 // Panels of F16 that are widened at once.
 constexpr int64_t kMinWidenedPanels = 2;
 constexpr int64_t kMaxWidenedPanels = 64;

@@ -206,6 +206,36 @@ TEST_P(Linear, ExtremeCodesDoNotOverflow) {
     }
 }
 
+// Types that are expanded have a decoder of their own for each instruction set. It agrees with
+// dequantize() for any bytes, also for scales that are subnormal, infinite or not a number.
+TEST_P(Linear, AnyBytesAreWeights) {
+    const DType dtype = GetParam().dtype;
+    if (!is_expanded(dtype)) GTEST_SKIP() << "multiplied as it is packed";
+    const int64_t columns = widths().front(), rows = 2000;
+    One one = weight(rows, columns);
+    std::mt19937 random(11);
+    for (std::byte& byte : one.source->bytes(0)) byte = static_cast<std::byte>(random());
+    const std::vector<float> w = one.values();
+    for (const int64_t n : {1, 3}) {
+        const Input x = input(n, columns);
+        const std::vector<float> y = linear(GetParam().isa, one.packed(), x, n);
+        for (int64_t i = 0; i < n * rows; ++i) {
+            double sum = 0, size = 0;
+            for (int64_t k = 0; k < columns; ++k) {
+                const double p = double{x.exact[static_cast<size_t>(i / rows * columns + k)]} *
+                                 w[static_cast<size_t>(i % rows * columns + k)];
+                sum += p;
+                size += std::abs(p);
+            }
+            const double value = y[static_cast<size_t>(i)];
+            if (std::isfinite(size))
+                EXPECT_LE(std::abs(value - sum), 1e-6 * size) << "row " << i % rows << ", " << n;
+            else
+                EXPECT_FALSE(std::isfinite(value)) << "row " << i % rows << ", " << n;
+        }
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Linear, testing::ValuesIn(cases()), case_name);
 
 }  // namespace
