@@ -432,7 +432,7 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
     case DType::name: return multiply_format<Expanded<Block>>(product, begin, end, tiles);
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f32:
     case DType::f16:

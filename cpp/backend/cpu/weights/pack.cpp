@@ -32,7 +32,7 @@ RowParts row_parts(DType format, int64_t columns) {
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
     case DType::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f32: return {columns * 4, 0};
     case DType::f16:
@@ -147,7 +147,7 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
         return interleave<2>(rows, count, lanes, panel);
 #define PLAIT_CASE(name, Block) \
     case DType::name: return interleave<sizeof(Block)>(rows, count, lanes, panel);
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     default: return interleave<4>(rows, count, lanes, panel);
     }
@@ -170,7 +170,7 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
                                     bytes + static_cast<size_t>(lane) * sizeof(Block), lanes, \
                                     columns / Block::kElements);                              \
         break;
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:
     case DType::bf16:

@@ -227,6 +227,23 @@ struct BlockDot<BlockQ5_K> : Plain<32, 31, 0, SixBitPairs, true>, Dot5 {};
 template <>
 struct BlockDot<BlockQ6_K> : Plain<16, 63, 32, EightBitScales>, Dot6 {};
 
+// Two bits, of which 1 stands for 0.
+struct Dot2 {
+    static constexpr bool kIsQuick = true;
+    PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return pairs(p, g, 0); }
+};
+template <>
+struct BlockDot<BlockTQ2_0> : Plain<32, 3, 1, OneScale>, Dot2 {};
+template <>
+struct BlockDot<BlockQ2_0> : Plain<32, 3, 1, OneScale>, Dot2 {};
+
+// One bit: 0 for -1, and 1, as 2, for 1.
+template <>
+struct BlockDot<BlockQ1_0> : Plain<32, 2, 1, OneScale> {
+    static constexpr bool kIsQuick = true;
+    PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return bits(p, g, 1); }
+};
+
 template <>
 struct BlockDot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
     static constexpr bool kIsQuick = false;

@@ -25,6 +25,7 @@
 #include "tensor/blocks/iq4.h"
 #include "tensor/blocks/k_quants.h"
 #include "tensor/blocks/legacy.h"
+#include "tensor/blocks/low_bit.h"
 
 // Every block type: X(Format, Block).
 #define PLAIT_BLOCKS(X)    \
@@ -40,7 +41,10 @@
     X(q6_k, BlockQ6_K)     \
     X(iq4_nl, BlockIQ4_NL) \
     X(iq4_xs, BlockIQ4_XS) \
-    X(mxfp4, BlockMXFP4)
+    X(mxfp4, BlockMXFP4)   \
+    X(tq2_0, BlockTQ2_0)   \
+    X(q1_0, BlockQ1_0)     \
+    X(q2_0, BlockQ2_0)
 
 namespace plait::cpu {
 
@@ -68,6 +72,9 @@ PLAIT_PARTS(BlockQ6_K, 6, 1, 16)
 PLAIT_PARTS(BlockIQ4_NL, 4, 1, 0)
 PLAIT_PARTS(BlockIQ4_XS, 4, 1, 6)
 PLAIT_PARTS(BlockMXFP4, 4, 0, 1)
+PLAIT_PARTS(BlockTQ2_0, 2, 1, 0)
+PLAIT_PARTS(BlockQ1_0, 1, 1, 0)
+PLAIT_PARTS(BlockQ2_0, 2, 1, 0)
 #undef PLAIT_PARTS
 
 // ---- split() turns a block into codes, in the order of its values, and a record; join() reverses
@@ -365,6 +372,49 @@ PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockIQ4_XS&
     }
 }
 
+PLAIT_INLINE void split(const BlockTQ2_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_pairs(block.quants, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockTQ2_0& block) {
+    block.scale = get_half(record, 0);
+    join_pairs(codes, block.quants);
+}
+
+// Codes of kBits bits, the first of a byte in its lowest bits.
+template <int kBits>
+PLAIT_INLINE void split_fields(const uint8_t* bytes, int n, uint8_t* codes) {
+    constexpr int kEach = 8 / kBits;
+    for (int i = 0; i < n; ++i)
+        codes[i] = bytes[i / kEach] >> (kBits * (i % kEach)) & ((1 << kBits) - 1);
+}
+template <int kBits>
+PLAIT_INLINE void join_fields(const uint8_t* codes, int n, uint8_t* bytes) {
+    constexpr int kEach = 8 / kBits;
+    memset(bytes, 0, static_cast<size_t>(n / kEach));
+    for (int i = 0; i < n; ++i)
+        bytes[i / kEach] =
+            static_cast<uint8_t>(bytes[i / kEach] | codes[i] << (kBits * (i % kEach)));
+}
+
+PLAIT_INLINE void split(const BlockQ2_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_fields<2>(block.quants, BlockQ2_0::kElements, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ2_0& block) {
+    block.scale = get_half(record, 0);
+    join_fields<2>(codes, BlockQ2_0::kElements, block.quants);
+}
+
+PLAIT_INLINE void split(const BlockQ1_0& block, uint8_t* codes, uint8_t* record) {
+    put_half(record, 0, block.scale);
+    split_fields<1>(block.bits, BlockQ1_0::kElements, codes);
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockQ1_0& block) {
+    block.scale = get_half(record, 0);
+    join_fields<1>(codes, BlockQ1_0::kElements, block.bits);
+}
+
 // ---- 32 codes of one lane of a panel ----
 
 PLAIT_INLINE uint32_t word_of(const uint8_t* codes) {
@@ -403,7 +453,7 @@ PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, const PackedW
         for (int g = 0; g < 8; ++g) put(g, word_of(codes + 4 * g));
         return;
     }
-    constexpr int kLow = kBits >= 4 ? 4 : 2;
+    constexpr int kLow = kBits >= 4 ? 4 : kBits / 2 * 2;
     if constexpr (kLow == 4) {
         for (; word < 4; ++word) {
             const uint32_t low = word_of(codes + first_code_of_nibbles(word, 0));
@@ -411,7 +461,7 @@ PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, const PackedW
             put(word, (low & 0x0f0f0f0f) | (high & 0x0f0f0f0f) << 4);
         }
     }
-    if constexpr (kBits == 6 || kBits <= 3) {
+    if constexpr (kBits == 6 || kLow == 2) {
         constexpr int kShift = kBits == 6 ? 4 : 0;
         for (int h = 0; h < 2; ++h) {
             uint32_t value = 0;
@@ -421,7 +471,7 @@ PLAIT_INLINE void pack_codes(const uint8_t* codes, uint8_t* block, const PackedW
             put(word++, value);
         }
     }
-    if constexpr (kBits == 5 || kBits == 3) {
+    if constexpr (kBits % 2 == 1) {
         uint32_t value = 0;
         for (int g = 0; g < 8; ++g)
             value |= (word_of(codes + first_code_of_bits(g, w)) >> kLow & 0x01010101) << g;
@@ -440,7 +490,7 @@ PLAIT_INLINE void unpack_codes(const uint8_t* block, const PackedWeight& w, int6
         for (int word = 0; word < 8; ++word) set(4 * word, get(word));
         return;
     }
-    constexpr int kLow = kBits >= 4 ? 4 : 2;
+    constexpr int kLow = kBits >= 4 ? 4 : kBits / 2 * 2;
     if constexpr (kLow == 4) {
         for (int i = 0; i < 8; ++i)
             set(first_code_of_nibbles(i / 2, i % 2), get(i / 2) >> (4 * (i % 2)) & 0x0f0f0f0f);
@@ -452,9 +502,11 @@ PLAIT_INLINE void unpack_codes(const uint8_t* block, const PackedWeight& w, int6
             kBits == 6 ? add(first, value << 4) : set(first, value);
         }
     }
-    if constexpr (kBits == 5 || kBits == 3) {
-        for (int i = 0; i < 8; ++i)
-            add(first_code_of_bits(i, w), (get(kLow) >> i & 0x01010101) << kLow);
+    if constexpr (kBits % 2 == 1) {
+        for (int i = 0; i < 8; ++i) {
+            const uint32_t value = (get(kLow) >> i & 0x01010101) << kLow;
+            kLow > 0 ? add(first_code_of_bits(i, w), value) : set(first_code_of_bits(i, w), value);
+        }
     }
 }
 

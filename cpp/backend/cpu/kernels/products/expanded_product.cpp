@@ -107,7 +107,7 @@ void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsig
 
 #define PLAIT_INSTANTIATE(name, Block) \
     template void multiply_expanded<Block>(const Product&, int64_t, int64_t, unsigned char*);
-PLAIT_EXPANDED_BLOCKS(PLAIT_INSTANTIATE)
+PLAIT_IRREGULAR_BLOCKS(PLAIT_INSTANTIATE)
 #undef PLAIT_INSTANTIATE
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -34,6 +34,12 @@ enum class RowForm : uint8_t {
     two_bf16,  // the same, with what the rounding left as a second part
 };
 
+// True if products expand weights of this type first (expanded_product.h).
+PLAIT_INLINE constexpr bool is_irregular(DType dtype) {
+    return is_expanded(dtype) && dtype != DType::tq2_0 && dtype != DType::q1_0 &&
+           dtype != DType::q2_0;
+}
+
 PLAIT_INLINE RowForm row_form(const IsaInfo& isa, DType weight) {
     if (is_block_type(weight)) return RowForm::bytes;
     if (!isa.has_tiles || weight == DType::f32 || weight == DType::i32) return RowForm::f32;
@@ -79,7 +85,7 @@ struct PackedWeight {
     }
     // Bytes of a panel as a product reads it.
     PLAIT_INLINE_MEMBER int64_t product_panel_bytes() const {
-        return is_expanded(format) ? columns / 4 * 5 * lanes : panel_bytes;
+        return is_irregular(format) ? columns / 4 * 5 * lanes : panel_bytes;
     }
     // Bytes of a row of activations.
     PLAIT_INLINE_MEMBER int64_t input_bytes() const {

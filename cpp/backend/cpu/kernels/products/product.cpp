@@ -18,7 +18,7 @@ void multiply(const Product& product, int64_t begin, int64_t end, unsigned char*
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
     case DType::name: return multiply_expanded<Block>(product, begin, end, scratch);
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16: return multiply_f16(product, begin, end, scratch);
     case DType::bf16: return multiply_bf16(product, begin, end, scratch);

@@ -101,7 +101,7 @@ PLAIT_INLINE int64_t widened_panels(const PackedWeight& weight) {
 // takes 2 to 20 % less time on a Zen 3, and with 16 rows up to 25 % more (docs/decisions/0020).
 PLAIT_INLINE bool may_unpack(const PackedWeight& weight) {
     return weight.isa->unpacks_panels && is_block_type(weight.format) &&
-           !is_expanded(weight.format);
+           !is_irregular(weight.format);
 }
 PLAIT_INLINE bool unpacks(const PackedWeight& weight, int64_t rows) {
     return may_unpack(weight) && rows > kManyRows;
@@ -121,7 +121,7 @@ PLAIT_INLINE int64_t target_task_bytes(int64_t matrix_bytes, int64_t rows) {
 
 // The number of panels that a register tile multiplies together; tasks have a multiple of it.
 PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
-    if (weight.panels() <= kSmallMatrixPanels || is_expanded(weight.format)) return 1;
+    if (weight.panels() <= kSmallMatrixPanels || is_irregular(weight.format)) return 1;
     if (!is_float(weight.format)) return kMaxBlockPanels;
     if (rows <= kFewFloatRows || kPanelsOfFewFloatRows % weight.isa->float_tile_panels == 0)
         return kPanelsOfFewFloatRows;
@@ -130,7 +130,7 @@ PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
 
 PLAIT_INLINE int64_t max_task_rows(const PackedWeight& weight, int64_t rows) {
     if (rows <= kFewRows) return kFewRows;
-    if (is_expanded(weight.format)) return kMaxTaskRowsOfExpanded;
+    if (is_irregular(weight.format)) return kMaxTaskRowsOfExpanded;
     const bool converts = widens(weight, rows) || unpacks(weight, rows);
     return converts ? kMaxTaskRowsOfConverted : kMaxTaskRows;
 }
@@ -165,7 +165,7 @@ PLAIT_INLINE int64_t paired_scratch(int64_t columns) { return kMaxTileRows * 2 *
 PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     int64_t converted = 0;
-    if (is_expanded(weight.format))
+    if (is_irregular(weight.format))
         converted = larger(panel, kMaxTaskBytes);
     else if (may_widen(weight))
         converted = widened_panels(weight) * widened_panel_bytes(weight);

@@ -39,7 +39,7 @@ PLAIT_INLINE void read_columns(const PackedWeight& w, const unsigned char* panel
 #undef PLAIT_CASE
 #define PLAIT_CASE(name, Block) \
     case DType::name: read_expanded<Block>(w, panel, lane, begin, end, y); break;
-        PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:
     case DType::bf16: {

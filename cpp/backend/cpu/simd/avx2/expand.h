@@ -80,10 +80,6 @@ PLAIT_INLINE void put_twice(__m256 x, float* to) {
     put_scales(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31),
                to);
 }
-PLAIT_INLINE void put_everywhere(uint16_t half, int units, float* to) {
-    const float scale = _cvtsh_ss(half);
-    for (int i = 0; i < units; ++i) to[i] = scale;
-}
 
 // scale * (x + plus) * times
 PLAIT_INLINE __m256 scales_of(uint16_t half, __m256i x, float plus, float times) {
@@ -269,7 +265,8 @@ PLAIT_INLINE void expand_codes(const BlockIQ1_M& block, uint8_t* codes, float* s
 }
 
 PLAIT_INLINE void expand_codes(const BlockTQ1_0& block, uint8_t* codes, float* scales) {
-    put_everywhere(block.scale, 16, scales);
+    const __m256 scale = _mm256_set1_ps(_cvtsh_ss(block.scale));
+    put_scales(scale, scale, scales);
     // Returns the highest digits, as codes, and moves the next ones up.
     const auto next = [](__m256i& left) {
         const auto is_at_least = [&](int x) {
@@ -292,41 +289,6 @@ PLAIT_INLINE void expand_codes(const BlockTQ1_0& block, uint8_t* codes, float* s
         fours = _mm_cvtsi128_si32(_mm256_extracti128_si256(digits, 1));
         if (d < 4) memcpy(codes + 240 + 4 * d, &fours, 4);
     }
-}
-
-// Stores 32 codes of two bits, four of each byte.
-PLAIT_INLINE void put_pairs(__m256i fours, uint8_t* to) {
-    const __m256i all = _mm256_or_si256(
-        _mm256_or_si256(fours, _mm256_slli_epi32(fours, 6)),
-        _mm256_or_si256(_mm256_slli_epi32(fours, 12), _mm256_slli_epi32(fours, 18)));
-    store32(to, _mm256_add_epi8(_mm256_and_si256(all, _mm256_set1_epi8(3)),
-                                _mm256_set1_epi8(kExpandedOffset - 1)));
-}
-
-PLAIT_INLINE void expand_codes(const BlockTQ2_0& block, uint8_t* codes, float* scales) {
-    put_everywhere(block.scale, 16, scales);
-    for (int half = 0; half < 2; ++half) {
-        __m256i left = load32(block.quants + 32 * half);
-        for (int part = 0; part < 4; ++part) {
-            const __m256i two = _mm256_and_si256(left, _mm256_set1_epi8(3));
-            store32(codes + 128 * half + 32 * part,
-                    _mm256_add_epi8(two, _mm256_set1_epi8(kExpandedOffset - 1)));
-            left = _mm256_srli_epi16(left, 2);
-        }
-    }
-}
-
-PLAIT_INLINE void expand_codes(const BlockQ2_0& block, uint8_t* codes, float* scales) {
-    put_everywhere(block.scale, 4, scales);
-    const __m128i bytes = load16(block.quants);
-    put_pairs(bytes_to_words(bytes), codes);
-    put_pairs(second_bytes_to_words(bytes), codes + 32);
-}
-
-PLAIT_INLINE void expand_codes(const BlockQ1_0& block, uint8_t* codes, float* scales) {
-    put_everywhere(block.scale, 8, scales);
-    for (int k = 0; k < 4; ++k)  // -1 where a bit is set becomes 1
-        put_signed(_mm256_set1_epi8(-1), block.bits + 4 * k, codes + 32 * k);
 }
 
 PLAIT_INLINE void expand_codes(const BlockNVFP4& block, uint8_t* codes, float* scales) {

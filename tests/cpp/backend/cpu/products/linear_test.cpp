@@ -206,11 +206,11 @@ TEST_P(Linear, ExtremeCodesDoNotOverflow) {
     }
 }
 
-// Types that are expanded have a decoder of their own for each instruction set. It agrees with
-// dequantize() for any bytes, also for scales that are subnormal, infinite or not a number.
+// Types of few bits have decoders of their own for vector instructions. They agree with dequantize()
+// for any bytes, also for scales that are subnormal, infinite or not a number.
 TEST_P(Linear, AnyBytesAreWeights) {
     const DType dtype = GetParam().dtype;
-    if (!is_expanded(dtype)) GTEST_SKIP() << "multiplied as it is packed";
+    if (!is_expanded(dtype)) GTEST_SKIP() << "a type of more bits";
     const int64_t columns = widths().front(), rows = 2000;
     One one = weight(rows, columns);
     std::mt19937 random(11);
