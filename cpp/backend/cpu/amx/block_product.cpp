@@ -336,7 +336,7 @@ struct Packed {
 // A block type that is expanded first.
 template <class Block>
 struct Expanded {
-    using D = BlockDot<BlockExpanded>;
+    using D = BlockDot<BlockExpanded<Block>>;
     static Part part(const PackedWeight&, const unsigned char* panel, int64_t unit, int used) {
         constexpr int kBytes = static_cast<int>(sizeof(Block)) * kLanes;
         constexpr int kInner = Block::kElements / 32;
@@ -346,7 +346,7 @@ struct Expanded {
         unsigned char* to = s.scratch.expanded;
         const int64_t columns = int64_t{s.used} * 32;
         expand_panel<Block>(part.parts[0], columns, to);
-        multiply_panel<BlockExpanded>(s, to, to + columns * kLanes, next, y);
+        multiply_panel<BlockExpanded<Block>>(s, to, to + columns * kLanes, next, y);
     }
 };
 

@@ -99,10 +99,10 @@ template <class Block>
 void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     if (product.n <= kMaxExpandedLaneRows)
         return multiply_lanes<Block>(product, begin, end, scratch);
-    multiply_as<BlockExpanded>(product, begin, end, scratch,
-                               [&](const unsigned char* from, unsigned char* to) {
-                                   expand_panel<Block>(from, product.weight->columns, to);
-                               });
+    multiply_as<BlockExpanded<Block>>(product, begin, end, scratch,
+                                      [&](const unsigned char* from, unsigned char* to) {
+                                          expand_panel<Block>(from, product.weight->columns, to);
+                                      });
 }
 
 #define PLAIT_INSTANTIATE(name, Block) \

@@ -10,8 +10,28 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-using BlockExpanded =
-    BlockUnpacked<16, 2 * kExpandedOffset - 2, kExpandedOffset, false, false, true>;
+// Types whose values are within 15 of 0. Their codes have a smaller offset in panels, so that AVX2 can
+// sum more products in 16 bits.
+template <class Block>
+constexpr bool kIsNarrow = false;
+template <>
+constexpr bool kIsNarrow<BlockIQ3_S> = true;
+template <>
+constexpr bool kIsNarrow<BlockIQ1_S> = true;
+template <>
+constexpr bool kIsNarrow<BlockIQ1_M> = true;
+template <>
+constexpr bool kIsNarrow<BlockTQ1_0> = true;
+template <>
+constexpr bool kIsNarrow<BlockNVFP4> = true;
+
+template <class Block>
+constexpr int kPanelOffset = kIsNarrow<Block> ? 16 : kExpandedOffset;
+
+// The form of a type's expanded panels.
+template <class Block>
+using BlockExpanded = BlockUnpacked<16, kPanelOffset<Block> + (kIsNarrow<Block> ? 15 : 62),
+                                    kPanelOffset<Block>, false, false, true>;
 
 #ifndef __AVX2__
 template <class Block>
@@ -31,6 +51,8 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
             // The block is read in place, since loads of a copy would wait for its stores.
             expand_codes(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
             panel += sizeof(Block);
+            for (uint8_t& code : codes[lane])
+                code = static_cast<uint8_t>(code - (kExpandedOffset - kPanelOffset<Block>));
         }
         if constexpr (kInPairs) {
             for (int word = 0; word < kWords; word += 2)
