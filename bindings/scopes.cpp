@@ -4,7 +4,10 @@
 // opening something and recording that it is open. Here both happen in one call, so an interrupted
 // `with` statement leaves the object either open and recorded, or not open. The destructor closes
 // whatever is still open, for example after an allocation failure.
+#include <deque>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <tuple>
 
@@ -36,6 +39,28 @@ void close_noexcept(F&& close) noexcept {
     }
 }
 
+// The turn of a thread to take recorded calls and to convert them. A conversion may run finalizers,
+// and with them other threads, so those have to wait. They wait without the GIL.
+class Turn {
+public:
+    explicit Turn(std::recursive_mutex& mutex) : lock_(mutex, std::try_to_lock) {
+        if (lock_) return;
+        const GilRelease released;
+        lock_.lock();
+    }
+
+private:
+    std::unique_lock<std::recursive_mutex> lock_;
+};
+
+// Waits for the turn of this thread. Throws InvalidArgument within a call of the context of an open
+// scope, whose end another thread may wait for.
+template <typename Scope>
+Turn turn_of(const Scope& scope) {
+    if (scope.open) const CallGuard is_outside(scope.shared->fixed());
+    return Turn(*scope.mutex);
+}
+
 struct PyCapture : ZeroInitialized {
     PyCapture() = default;
     PyCapture(PyCapture&&) = default;
@@ -48,8 +73,9 @@ struct PyCapture : ZeroInitialized {
     std::shared_ptr<SharedContext> shared;
     std::vector<std::string> names;
     bool open = false;
-    std::vector<CapturedCall> taken;  // not yet converted to arrays
-    py::object calls;                 // a list, created on first use
+    std::deque<CapturedCall> taken;  // not yet converted to arrays
+    py::object calls;                // a list, created on first use
+    std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>();
 };
 
 PyCapture make_capture(const ContextObject& context, const py::typing::List<Text>& names) {
@@ -134,6 +160,8 @@ void take(PyCapture& self, std::vector<CapturedCall> calls) {
 
 void exit(PyCapture& self, const Any&, const Any&, const Any&) {
     if (!self.open) return;
+    const Turn turn = turn_of(self);
+    if (!self.open) return;  // closed by another thread meanwhile
     // The sink is destroyed here, with the GIL.
     StoppedCapture stopped = self.shared->call([](Context& c) { return c.stop_capture(); });
     take(self, std::move(stopped.calls));
@@ -142,11 +170,15 @@ void exit(PyCapture& self, const Any&, const Any&, const Any&) {
 
 py::typing::List<RowsByName> calls(PyCapture& self) {
     initialized(self.shared);
+    const Turn turn = turn_of(self);
     if (self.open) take(self, self.shared->call([](Context& c) { return c.take_captured(); }));
     if (!self.calls) self.calls = py::list();
     auto list = py::reinterpret_borrow<py::list>(self.calls);
-    for (CapturedCall& call : self.taken) list.append(arrays(self.names, call));
-    self.taken.clear();
+    while (!self.taken.empty()) {
+        CapturedCall call = std::move(self.taken.front());
+        self.taken.pop_front();
+        list.append(arrays(self.names, call));
+    }
     return py::reinterpret_steal<py::list>(PySequence_List(list.ptr()));
 }
 
@@ -213,8 +245,9 @@ struct PyGradients : ZeroInitialized {
     std::shared_ptr<SharedContext> shared;
     std::vector<std::string> names;
     bool open = false;
-    std::vector<GradientCall> taken;  // not yet converted to arrays
-    py::object calls, losses;         // lists, created on first use
+    std::deque<GradientCall> taken;  // not yet converted to arrays
+    py::object calls, losses;        // lists, created on first use
+    std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>();
 };
 
 PyGradients make_gradients(const ContextObject& context, const py::typing::List<Text>& names) {
@@ -237,22 +270,27 @@ PyGradients& enter(PyGradients& self) {
 }
 
 void exit(PyGradients& self, const Any&, const Any&, const Any&) {
+    if (!self.open) return;
+    const Turn turn = turn_of(self);
     if (self.open) self.stop();
 }
 
 // Converts the calls since the last use to Python objects.
 void convert(PyGradients& self) {
     initialized(self.shared);
+    const Turn turn = turn_of(self);
     if (self.open) self.take(self.shared->call([](Context& c) { return c.take_gradients(); }));
     if (!self.calls) {
         self.calls = py::list();
         self.losses = py::list();
     }
-    for (GradientCall& call : self.taken) {
-        py::reinterpret_borrow<py::list>(self.calls).append(arrays(self.names, call.gradients));
+    while (!self.taken.empty()) {
+        GradientCall call = std::move(self.taken.front());
+        self.taken.pop_front();
+        const RowsByName gradients = arrays(self.names, call.gradients);
+        py::reinterpret_borrow<py::list>(self.calls).append(gradients);
         py::reinterpret_borrow<py::list>(self.losses).append(py::float_(call.loss));
     }
-    self.taken.clear();
 }
 
 struct PyEdit : ZeroInitialized {

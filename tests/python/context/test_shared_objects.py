@@ -3,6 +3,7 @@
 Every test uses the embedded model, so that tests/pythons.py can run this file where nothing else is.
 """
 
+import gc
 import logging
 import subprocess
 import sys
@@ -145,6 +146,58 @@ def test_threads_read_a_capture_while_another_decodes(model):
         calls = capture.calls
     assert len(calls) == n
     assert all(rows.shape == (1, model.n_embd) for call in calls for rows in call.values())
+
+
+class Cyclic:
+    """Garbage whose finalizer lets other threads run, in whatever call collects it."""
+
+    def __init__(self):
+        self.me = self
+
+    def __del__(self):
+        for _ in range(200):
+            pass
+
+
+def captured_by_threads(model, n):
+    """Return the calls of a capture that threads read while another one decodes."""
+    with plait.Context(model, n_ctx=256) as ctx, ctx.capture("l_out.0") as capture:
+        done = threading.Event()
+
+        def decode():
+            try:
+                for i in range(n):
+                    ctx.decode(plait.Batch.from_arrays([5 + i], None, [0], [True]))
+            finally:
+                done.set()
+
+        def read():
+            while not done.is_set():
+                assert len(capture.calls) <= n
+
+        def waste():
+            while not done.is_set():
+                Cyclic()
+
+        in_threads(decode, *[read] * (N_THREADS - 1), waste)
+        return capture.calls
+
+
+def test_finalizers_that_run_other_threads_keep_the_calls_of_a_capture(model):
+    n = 200
+    with plait.Context(model, n_ctx=256) as ctx, ctx.capture("l_out.0") as expected:
+        for i in range(n):
+            ctx.decode(plait.Batch.from_arrays([5 + i], None, [0], [True]))
+    threshold = gc.get_threshold()
+    gc.set_threshold(50, 2, 2)
+    try:
+        for _ in range(8):
+            calls = captured_by_threads(model, n)
+            for call, alone in zip(calls, expected.calls, strict=True):
+                for name, rows in alone.items():
+                    assert np.array_equal(call[name], rows)
+    finally:
+        gc.set_threshold(*threshold)
 
 
 def test_threads_get_the_same_metadata():
