@@ -10,6 +10,7 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "context.h"
 #include "numpy.h"
@@ -130,6 +131,7 @@ private:
 
 PyCapture& enter(PyCapture& self) {
     const std::shared_ptr<SharedContext>& shared = initialized(self.shared);
+    const Turn turn = turn_of(self);
     const py::object function =
         py::getattr(py::cast(self, py::return_value_policy::reference), "_sink", py::none());
     std::shared_ptr<FunctionSink> sink;
@@ -259,6 +261,7 @@ PyGradients make_gradients(const ContextObject& context, const py::typing::List<
 
 PyGradients& enter(PyGradients& self) {
     initialized(self.shared);
+    const Turn turn = turn_of(self);
     const auto loss = std::make_shared<FunctionLoss>(
         py::cast(self, py::return_value_policy::reference).attr("_of"));
     self.names =
@@ -446,10 +449,11 @@ void exit(PyTrace& self, const Any&, const Any&, const Any&) {
 
 py::typing::Optional<py::typing::List<Traced>> taken(PyTrace& self) {
     if (!self.nodes) return py::none();
+    // Nothing shared: making tuples may run finalizers, and with them other threads.
+    const std::vector<TracedNode> nodes = *std::exchange(self.nodes, std::nullopt);
     py::list result;
-    for (const TracedNode& node : *self.nodes)
+    for (const TracedNode& node : nodes)
         result.append(py::make_tuple(node.op, node.name, node.thread, node.begin_ns, node.end_ns));
-    self.nodes.reset();
     return result;
 }
 
