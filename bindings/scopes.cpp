@@ -58,7 +58,9 @@ private:
 // scope, whose end another thread may wait for.
 template <typename Scope>
 Turn turn_of(const Scope& scope) {
-    if (scope.open) const CallGuard is_outside(scope.shared->fixed());
+    if (scope.open) {
+        const CallGuard is_outside(scope.shared->fixed());
+    }
     return Turn(*scope.mutex);
 }
 
