@@ -4,7 +4,6 @@
 
 #include "backend/bind_nodes.h"
 #include "backend/cpu/executable.h"
-#include "backend/cpu/graph.h"
 #include "backend/cpu/memory.h"
 #include "backend/cpu/weights/weights.h"
 #include "base/error.h"

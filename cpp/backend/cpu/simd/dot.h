@@ -18,11 +18,6 @@
 //   store_codes(x, to, sums)
 //                           rounds 32 values in [-127, 127] to nearest even and stores them as
 //                           signed bytes, and the sums of the two halves
-//   FourBlocks              four blocks of 32 activations, with the offsets [2][4] of their units of 16.
-//                           dot(lanes, b, to) sets lane l of to[i] to the dot product of block i
-//                           with codes of at most 126, lanes.codes[l] from 32 b on. Codes 16 u to
-//                           16 u + 15 of a lane have scales[u]; an offset is subtracted from their
-//                           sum first
 //   DotBF16                 the fastest way to multiply BF16 weights: a class like ColumnBF16
 //   SignedBytes             codes as magnitudes and signs, only if unpacks_panels: of(bytes), load and
 //                           store (two registers), and Sums::add<kSplit>. Bytes then has of (the
@@ -84,13 +79,6 @@ struct ColumnF16 : OneColumn {
 struct ColumnBF16 : OneColumn {
     using Element = uint16_t;
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* p) { return F32::load_bf16(p); }
-};
-
-// Unsigned codes of every lane, row by row, with a scale for every 16 of them.
-struct LaneCodes {
-    static constexpr int kColumns = 256;
-    alignas(64) uint8_t codes[F32::kLanes][kColumns];
-    alignas(64) float scales[F32::kLanes][kColumns / 16];
 };
 
 // Defined only by instruction sets that multiply matrices.

@@ -1,12 +1,30 @@
 // Products with block types of few bits (tensor/blocks/expanded.h): a task's panels are expanded to
 // bytes with a scale for every 16 columns, and multiplied in that form.
+//
+// simd/<isa>/expand.h defines:
+//   expand_codes(block, codes, scales)
+//                  expand() of tensor/blocks, with the same results
+//   FourBlocks     four blocks of 32 activations, with the offsets [2][4] of their units of 16.
+//                  dot(lanes, b, to) sets lane l of to[i] to the dot product of block i with codes of
+//                  at most 126, lanes.codes[l] from 32 b on. Codes 16 u to 16 u + 15 of a lane have
+//                  scales[u]; an offset is subtracted from their sum first
 #pragma once
 
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "tensor/blocks/expanded.h"
-#ifdef __AVX2__
-#include "backend/cpu/simd/avx2/expand.h"
-#endif
+
+namespace plait::cpu::PLAIT_ISA {
+
+// Unsigned codes of every lane, row by row, with a scale for every 16 of them.
+struct LaneCodes {
+    static constexpr int kColumns = 256;
+    alignas(64) uint8_t codes[F32::kLanes][kColumns];
+    alignas(64) float scales[F32::kLanes][kColumns / 16];
+};
+
+}  // namespace plait::cpu::PLAIT_ISA
+
+#include PLAIT_SIMD_HEADER(expand.h)
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -32,13 +50,6 @@ constexpr int kPanelOffset = kIsNarrow<Block> ? 16 : kExpandedOffset;
 template <class Block>
 using BlockExpanded = BlockUnpacked<16, kPanelOffset<Block> + (kIsNarrow<Block> ? 15 : 62),
                                     kPanelOffset<Block>, false, false, true>;
-
-#ifndef __AVX2__
-template <class Block>
-PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
-    expand(block, codes, scales);
-}
-#endif
 
 template <class Block>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {

@@ -1,8 +1,6 @@
 // AVX2. See simd/dot.h.
 #pragma once
 
-#include "backend/cpu/simd/avx2/eight_lanes.h"
-
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = false;
@@ -118,16 +116,6 @@ PLAIT_INLINE void store_codes(const F32 (&x)[4], int8_t* to, int16_t* sums) {
     sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
     sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
 }
-
-struct FourBlocks : EightLanes {
-    using EightLanes::EightLanes;
-
-    PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
-        __m256 t[4];
-        EightLanes::dot(lanes, 0, b, t);
-        for (int i = 0; i < 4; ++i) to[i] = {t[i]};
-    }
-};
 
 // No instruction multiplies BF16.
 using DotBF16 = ColumnBF16;

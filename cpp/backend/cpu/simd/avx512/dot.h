@@ -1,8 +1,6 @@
 // AVX-512 BW, VNNI and BF16. See simd/dot.h.
 #pragma once
 
-#include "backend/cpu/simd/avx2/eight_lanes.h"
-
 namespace plait::cpu::PLAIT_ISA {
 
 constexpr bool kUnsignedDot = true;
@@ -74,18 +72,6 @@ PLAIT_INLINE void store_codes(const F32 (&x)[2], int8_t* to, int16_t* sums) {
     sums[0] = static_cast<int16_t>(_mm256_extract_epi16(pair, 0) - 16 * 128);
     sums[1] = static_cast<int16_t>(_mm256_extract_epi16(pair, 8) - 16 * 128);
 }
-
-struct FourBlocks : EightLanes {
-    using EightLanes::EightLanes;
-
-    PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
-        __m256 low[4], high[4];
-        EightLanes::dot(lanes, 0, b, low);
-        EightLanes::dot(lanes, 8, b, high);
-        for (int i = 0; i < 4; ++i)
-            to[i] = {_mm512_insertf32x8(_mm512_castps256_ps512(low[i]), high[i], 1)};
-    }
-};
 
 // Two columns at a time, with rows that are rounded to BF16: vdpbf16ps does twice the work of an
 // fma.
