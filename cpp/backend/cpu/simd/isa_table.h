@@ -5,8 +5,8 @@
 //   1. kIsas, below: its row, at its place in the order of preference. A processor feature that no
 //      other row requires is added to CpuFeature and detected in isa.cpp.
 //   2. CMakeLists.txt: one plait_kernels() line with the compiler's flags.
-//   3. sve/registers.h and sve/dot.h in this folder: its registers and dot products, as simd.h
-//      and dot.h describe them.
+//   3. sve/registers.h, sve/dot.h and sve/expand.h in this folder: its registers, dot products and
+//      decoders of few bits, as simd.h, dot.h and expanded_product.h describe them.
 // Nothing else names an instruction set; tests/test_isa_recipe.py follows these steps.
 #pragma once
 
