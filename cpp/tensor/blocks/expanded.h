@@ -1,7 +1,8 @@
 // Block types of few bits. expand(block, codes, scales) converts a block to 8-bit codes with a scale
 // for every 16 codes:
 //   value[i] = scales[i / 16] * (codes[i] - kExpandedOffset)
-// Vulkan stores all of them in this form. Products on a CPU expand those of PLAIT_IRREGULAR_BLOCKS.
+// A Vulkan device stores all of these types in this form. On a CPU, products expand the types of
+// PLAIT_IRREGULAR_BLOCKS, and multiply those of PLAIT_LOW_BIT_BLOCKS as they are packed.
 #pragma once
 
 #include "tensor/blocks/float4.h"

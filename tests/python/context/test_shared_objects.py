@@ -11,6 +11,7 @@ import sysconfig
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import plait
@@ -124,8 +125,8 @@ def test_a_batch_is_decoded_as_it_was_when_the_call_began(model):
         in_threads(decode, add, add)
 
 
-def test_threads_read_a_capture_while_another_decodes(model):
-    n = 200
+def captured_by_threads(model, n, *others):
+    """Return the calls of a capture that threads read while another decodes, and more threads repeat `others`."""
     with plait.Context(model, n_ctx=256) as ctx, ctx.capture("l_out.0") as capture:
         done = threading.Event()
 
@@ -141,9 +142,19 @@ def test_threads_read_a_capture_while_another_decodes(model):
             while not done.is_set():
                 sizes.append(len(capture.calls))
             assert sizes == sorted(sizes)
+            assert not sizes or sizes[-1] <= n
 
-        in_threads(decode, *[read] * (N_THREADS - 1))
-        calls = capture.calls
+        def repeat(other):
+            while not done.is_set():
+                other()
+
+        in_threads(decode, *[read] * (N_THREADS - 1), *[partial(repeat, other) for other in others])
+        return capture.calls
+
+
+def test_threads_read_a_capture_while_another_decodes(model):
+    n = 200
+    calls = captured_by_threads(model, n)
     assert len(calls) == n
     assert all(rows.shape == (1, model.n_embd) for call in calls for rows in call.values())
 
@@ -159,30 +170,6 @@ class Cyclic:
             pass
 
 
-def captured_by_threads(model, n):
-    """Return the calls of a capture that threads read while another one decodes."""
-    with plait.Context(model, n_ctx=256) as ctx, ctx.capture("l_out.0") as capture:
-        done = threading.Event()
-
-        def decode():
-            try:
-                for i in range(n):
-                    ctx.decode(plait.Batch.from_arrays([5 + i], None, [0], [True]))
-            finally:
-                done.set()
-
-        def read():
-            while not done.is_set():
-                assert len(capture.calls) <= n
-
-        def waste():
-            while not done.is_set():
-                Cyclic()
-
-        in_threads(decode, *[read] * (N_THREADS - 1), waste)
-        return capture.calls
-
-
 def test_finalizers_that_run_other_threads_keep_the_calls_of_a_capture(model):
     n = 200
     with plait.Context(model, n_ctx=256) as ctx, ctx.capture("l_out.0") as expected:
@@ -192,7 +179,7 @@ def test_finalizers_that_run_other_threads_keep_the_calls_of_a_capture(model):
     gc.set_threshold(50, 2, 2)
     try:
         for _ in range(8):
-            calls = captured_by_threads(model, n)
+            calls = captured_by_threads(model, n, Cyclic)
             for call, alone in zip(calls, expected.calls, strict=True):
                 for name, rows in alone.items():
                     assert np.array_equal(call[name], rows)

@@ -105,7 +105,8 @@ void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsig
                                       });
 }
 
-#define PLAIT_INSTANTIATE(name, Block) \
+#define PLAIT_INSTANTIATE(name, Block)        \
+    static_assert(is_irregular(DType::name)); \
     template void multiply_expanded<Block>(const Product&, int64_t, int64_t, unsigned char*);
 PLAIT_IRREGULAR_BLOCKS(PLAIT_INSTANTIATE)
 #undef PLAIT_INSTANTIATE

@@ -2,8 +2,7 @@
 // bytes with a scale for every 16 columns, and multiplied in that form.
 //
 // simd/<isa>/expand.h defines:
-//   expand_codes(block, codes, scales)
-//                  expand() of tensor/blocks, with the same results
+//   expand_codes   overloads for types that its instructions expand faster
 //   FourBlocks     four blocks of 32 activations, with the offsets [2][4] of their units of 16.
 //                  dot(lanes, b, to) sets lane l of to[i] to the dot product of block i with codes of
 //                  at most 126, lanes.codes[l] from 32 b on. Codes 16 u to 16 u + 15 of a lane have
@@ -21,6 +20,12 @@ struct LaneCodes {
     alignas(64) uint8_t codes[F32::kLanes][kColumns];
     alignas(64) float scales[F32::kLanes][kColumns / 16];
 };
+
+// expand() of tensor/blocks. Overloads have the same results.
+template <class Block>
+PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
+    expand(block, codes, scales);
+}
 
 }  // namespace plait::cpu::PLAIT_ISA
 

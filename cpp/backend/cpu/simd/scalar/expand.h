@@ -3,11 +3,6 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-template <class Block>
-PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
-    expand(block, codes, scales);
-}
-
 class FourBlocks {
 public:
     PLAIT_INLINE_MEMBER FourBlocks(const int8_t* a, int64_t stride, const float* offsets)
