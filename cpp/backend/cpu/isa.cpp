@@ -97,6 +97,7 @@ uint32_t detect(uint32_t wanted) {
     add(__builtin_cpu_supports("avx512vl"), kAvx512vl);
     add(__builtin_cpu_supports("avx512dq"), kAvx512dq);
     add(__builtin_cpu_supports("avx512vnni"), kAvx512vnni);
+    add(__builtin_cpu_supports("avx512vbmi"), kAvx512vbmi);
     add(__builtin_cpu_supports("avx512bf16"), kAvx512bf16);
     if ((wanted & kAmx) != 0) {
         static const bool permitted = amx_is_permitted();

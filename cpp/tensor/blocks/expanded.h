@@ -42,7 +42,7 @@ PLAIT_INLINE void decode_expanded(const Block& block, float* out) {
 
 #define PLAIT_DECODE(name, Block) \
     PLAIT_INLINE void decode(const Block& block, float* out) { decode_expanded(block, out); }
-PLAIT_LOW_BIT_BLOCKS(PLAIT_DECODE)
+PLAIT_EXPANDED_BLOCKS(PLAIT_DECODE)
 #undef PLAIT_DECODE
 
 }  // namespace plait

@@ -417,18 +417,37 @@ constexpr Grid<Word, kPoints> grid_of(const Points<kPoints>& points,
     return grid;
 }
 
-constexpr std::array<uint8_t, 3> kLevelsIQ2 = {8, 25, 43};
+// Points of eight values have two bits for each, points of four values three.
+template <size_t kPoints>
+constexpr PointLevels<kPoints> halves_of(const Points<kPoints>& points, unsigned values) {
+    const unsigned bits = values == 8 ? 8 : 6;  // of half of the values
+    PointLevels<kPoints> halves{};
+    for (size_t p = 0; p < kPoints; ++p) {
+        halves.first[p] = static_cast<uint8_t>(points[p] & ((1u << bits) - 1));
+        halves.second[p] = static_cast<uint8_t>(points[p] >> bits);
+    }
+    return halves;
+}
+
+constexpr std::array<uint8_t, 3> kValuesIQ2 = {8, 25, 43};
 
 }  // namespace
 
-constinit const Grid<uint64_t, 256> kGridIQ2_XXS = grid_of<uint64_t>(kPointsIQ2_XXS, kLevelsIQ2);
-constinit const Grid<uint64_t, 512> kGridIQ2_XS = grid_of<uint64_t>(kPointsIQ2_XS, kLevelsIQ2);
-constinit const Grid<uint64_t, 1024> kGridIQ2_S = grid_of<uint64_t>(kPointsIQ2_S, kLevelsIQ2);
+constinit const Grid<uint64_t, 256> kGridIQ2_XXS = grid_of<uint64_t>(kPointsIQ2_XXS, kValuesIQ2);
+constinit const Grid<uint64_t, 512> kGridIQ2_XS = grid_of<uint64_t>(kPointsIQ2_XS, kValuesIQ2);
+constinit const Grid<uint64_t, 1024> kGridIQ2_S = grid_of<uint64_t>(kPointsIQ2_S, kValuesIQ2);
 constinit const Grid<uint32_t, 256> kGridIQ3_XXS =
     grid_of<uint32_t>(kPointsIQ3_XXS, std::to_array<uint8_t>({4, 12, 20, 28, 36, 44, 52, 62}));
 constinit const Grid<uint32_t, 512> kGridIQ3_S =
     grid_of<uint32_t>(kPointsIQ3_S, std::to_array<uint8_t>({1, 3, 5, 7, 9, 11, 13, 15}));
 constinit const Grid<uint64_t, 2048> kGridIQ1_S =
     grid_of<uint64_t>(kPointsIQ1_S, std::to_array<uint8_t>({56, 64, 72}));
+
+constinit const PointLevels<256> kLevelsIQ2_XXS = halves_of(kPointsIQ2_XXS, 8);
+constinit const PointLevels<512> kLevelsIQ2_XS = halves_of(kPointsIQ2_XS, 8);
+constinit const PointLevels<1024> kLevelsIQ2_S = halves_of(kPointsIQ2_S, 8);
+constinit const PointLevels<256> kLevelsIQ3_XXS = halves_of(kPointsIQ3_XXS, 4);
+constinit const PointLevels<512> kLevelsIQ3_S = halves_of(kPointsIQ3_S, 4);
+constinit const PointLevels<2048> kLevelsIQ1_S = halves_of(kPointsIQ1_S, 8);
 
 }  // namespace plait

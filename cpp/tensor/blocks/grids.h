@@ -23,6 +23,22 @@ extern const Grid<uint32_t, 256> kGridIQ3_XXS;  // 4, 12, 20, 28, 36, 44, 52, 62
 extern const Grid<uint32_t, 512> kGridIQ3_S;    // 1, 3, ... 15
 extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
 
+// The same points as numbers of levels, which are the values that occur, in that order. first[point]
+// has the numbers of the first half of its values, two or three bits each, the first value in the
+// lowest bits; second[point] has those of the second half.
+template <size_t kPoints>
+struct alignas(64) PointLevels {
+    static constexpr size_t kSize = kPoints;
+    uint8_t first[kPoints], second[kPoints];
+};
+
+extern const PointLevels<256> kLevelsIQ2_XXS;
+extern const PointLevels<512> kLevelsIQ2_XS;
+extern const PointLevels<1024> kLevelsIQ2_S;
+extern const PointLevels<256> kLevelsIQ3_XXS;
+extern const PointLevels<512> kLevelsIQ3_S;
+extern const PointLevels<2048> kLevelsIQ1_S;
+
 // expand() adds this to each value; values are in [-62, 62].
 constexpr int kExpandedOffset = 64;
 

@@ -27,12 +27,13 @@ enum CpuFeature : uint32_t {
     kAvx512vl = 1u << 6,
     kAvx512dq = 1u << 7,
     kAvx512vnni = 1u << 8,
-    kAvx512bf16 = 1u << 9,
-    kAmx = 1u << 10,  // tiles of bytes and BF16, including the operating system's permission
-    kNeonDot = 1u << 11,
-    kNeonI8mm = 1u << 12,
-    kNeonBf16 = 1u << 13,
-    kOpenBlas = 1u << 14,  // the library can be used: not a feature of the processor
+    kAvx512vbmi = 1u << 9,
+    kAvx512bf16 = 1u << 10,
+    kAmx = 1u << 11,  // tiles of bytes and BF16, including the operating system's permission
+    kNeonDot = 1u << 12,
+    kNeonI8mm = 1u << 13,
+    kNeonBf16 = 1u << 14,
+    kOpenBlas = 1u << 15,  // the library can be used: not a feature of the processor
 };
 
 struct IsaInfo {
@@ -60,49 +61,52 @@ struct IsaInfo {
     // Panels of block types are unpacked once for many rows. dot.h defines SignedBytes, which the
     // unpacked form of signed codes has.
     bool unpacks_panels;
+    // Blocks of few bits are expanded for all lanes at once, from panels that have them word by word
+    // (packed.h).
+    bool packs_words;
 
     // The bits of a row of a product do not depend on the other rows.
     PLAIT_INLINE_MEMBER constexpr bool is_invariant() const { return (required & kOpenBlas) == 0; }
 };
 
 constexpr uint32_t kAvx2Features = kAvx2 | kFma | kF16c | kBmi2;
-constexpr uint32_t kAvx512Features =
-    kAvx2Features | kAvx512f | kAvx512bw | kAvx512vl | kAvx512dq | kAvx512vnni | kAvx512bf16;
+constexpr uint32_t kAvx512Features = kAvx2Features | kAvx512f | kAvx512bw | kAvx512vl | kAvx512dq |
+                                     kAvx512vnni | kAvx512vbmi | kAvx512bf16;
 
 // clang-format off
 inline constexpr IsaInfo kIsas[] = {
     {.name = "amx", .required = kAvx512Features | kAmx,
      .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = true, .bf16_dot_is_fast = false, .widens_f16_panels = true,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = true},
     {.name = "avx512", .required = kAvx512Features,
      .panel_lanes = 16, .lane_bytes = 4, .float_tile_panels = 2, .has_unsigned_byte_dot = true,
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = true,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = true},
     {.name = "avx2", .required = kAvx2Features,
      .panel_lanes = 8, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .unpacks_panels = true},
+     .unpacks_panels = true, .packs_words = false},
     {.name = "neon_bf16", .required = kNeonDot | kNeonI8mm | kNeonBf16,
      .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = true, .widens_f16_panels = false,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = false},
     {.name = "neon_i8mm", .required = kNeonDot | kNeonI8mm,
      .panel_lanes = 4, .lane_bytes = 8, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = false},
     {.name = "neon", .required = kNeonDot,
      .panel_lanes = 4, .lane_bytes = 4, .float_tile_panels = 4, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = false},
     {.name = "blas", .required = kOpenBlas,
      .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = false},
     {.name = "scalar", .required = 0,
      .panel_lanes = 1, .lane_bytes = 4, .float_tile_panels = 3, .has_unsigned_byte_dot = false,
      .has_tiles = false, .bf16_dot_is_fast = false, .widens_f16_panels = false,
-     .unpacks_panels = false},
+     .unpacks_panels = false, .packs_words = false},
 };
 // clang-format on
 

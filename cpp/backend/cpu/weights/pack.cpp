@@ -140,15 +140,12 @@ void pack_panel(const PackedWeight& w, std::span<const std::byte> rows, std::byt
     case DType::name:           \
         return pack_blocks<Block>(w, rows, n, reinterpret_cast<unsigned char*>(panel));
         PLAIT_BLOCKS(PLAIT_CASE)
+        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:
     case DType::bf16:
         if (w.uses_bf16_matrices()) return pack_bf16_matrices(w, rows, n, panel);
         return interleave<2>(rows, count, lanes, panel);
-#define PLAIT_CASE(name, Block) \
-    case DType::name: return interleave<sizeof(Block)>(rows, count, lanes, panel);
-        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
-#undef PLAIT_CASE
     default: return interleave<4>(rows, count, lanes, panel);
     }
 }
@@ -163,13 +160,6 @@ void unpack_row(const PackedWeight& w, int64_t matrix, int64_t row, std::span<st
 #define PLAIT_CASE(name, Block) \
     case DType::name: unpack_blocks<Block>(w, panel, lane, target.data()); break;
         PLAIT_BLOCKS(PLAIT_CASE)
-#undef PLAIT_CASE
-#define PLAIT_CASE(name, Block)                                                               \
-    case DType::name:                                                                         \
-        copy_strided<sizeof(Block)>(target.data(), 1,                                         \
-                                    bytes + static_cast<size_t>(lane) * sizeof(Block), lanes, \
-                                    columns / Block::kElements);                              \
-        break;
         PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:

@@ -16,6 +16,7 @@
 // 8 g + 4 h + i, and with 1 bit, bit 4 h + g of byte i to code 8 g + 4 h + i.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -513,6 +514,11 @@ PLAIT_INLINE void unpack_codes(const uint8_t* block, const PackedWeight& w, int6
 // ---- A whole file block in a panel ----
 
 template <class Block>
+concept HasLayout = requires {
+    BlockLayout<Block>::kBits;
+};
+
+template <HasLayout Block>
 PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsigned char* panel,
                              int64_t lane, int64_t index) {
     using P = BlockLayout<Block>;
@@ -532,7 +538,7 @@ PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsign
     for (int i = 2 * P::kHalves; i < P::kRecord; ++i) out[i * to.lanes + lane] = record[i];
 }
 
-template <class Block>
+template <HasLayout Block>
 PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* panel, int64_t lane,
                                int64_t index, Block& target) {
     using P = BlockLayout<Block>;
@@ -551,6 +557,43 @@ PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* pa
         memcpy(record + 2 * i, in + 2 * (i * from.lanes + lane), 2);
     for (int i = 2 * P::kHalves; i < P::kRecord; ++i) record[i] = in[i * from.lanes + lane];
     join(codes, record, target);
+}
+
+// Calls copy(in_panel, in_block, bytes) for each part of a block of an irregular type.
+template <class Block, class Copy>
+PLAIT_INLINE void copy_parts(const PackedWeight& w, int64_t lane, int64_t index, Copy copy) {
+    constexpr int64_t kSize = sizeof(Block);
+    int64_t in_panel = index * kSize * w.lanes, in_block = 0;
+    const auto part = [&](int64_t from, int bytes) {
+        copy(in_panel + bytes * lane, from, bytes);
+        in_panel += bytes * w.lanes;
+    };
+    if (!w.isa->packs_words) return part(0, kSize);
+    if constexpr (requires(Block b) { b.scale; }) {
+        constexpr auto kScale = int64_t{offsetof(Block, scale)};
+        static_assert(kScale == 0 || kScale == kSize - 2);
+        part(kScale, 2);
+        if (kScale == 0) in_block = 2;
+    }
+    for (int64_t word = 0; word < kSize / 4; ++word) part(in_block + 4 * word, 4);
+}
+
+template <class Block>
+PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsigned char* panel,
+                             int64_t lane, int64_t index) {
+    const auto* block = reinterpret_cast<const unsigned char*>(&source);
+    copy_parts<Block>(to, lane, index, [&](int64_t in_panel, int64_t in_block, int bytes) {
+        memcpy(panel + in_panel, block + in_block, static_cast<size_t>(bytes));
+    });
+}
+
+template <class Block>
+PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* panel, int64_t lane,
+                               int64_t index, Block& target) {
+    auto* block = reinterpret_cast<unsigned char*>(&target);
+    copy_parts<Block>(from, lane, index, [&](int64_t in_panel, int64_t in_block, int bytes) {
+        memcpy(block + in_block, panel + in_panel, static_cast<size_t>(bytes));
+    });
 }
 
 }  // namespace plait::cpu

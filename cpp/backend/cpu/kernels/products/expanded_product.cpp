@@ -10,20 +10,8 @@ namespace {
 // lanes side by side would take longer than the products. Every sum has the terms and the order that
 // it has in a register tile, so it has the same bits. ----
 
-constexpr int kSpan = LaneCodes::kColumns;  // columns that are expanded at a time
-
-// Expands `columns` columns of all lanes.
-template <class Block>
-PLAIT_INLINE void expand_lanes(const unsigned char* blocks, int64_t columns, LaneCodes& to) {
-    for (int64_t k = 0; k < columns; k += Block::kElements) {
-        for (int lane = 0; lane < kLanes; ++lane) {
-            // The block is read in place, since loads of a copy would wait for its stores.
-            expand_codes(*reinterpret_cast<const Block*>(blocks), to.codes[lane] + k,
-                         to.scales[lane] + k / 16);
-            blocks += sizeof(Block);
-        }
-    }
-}
+constexpr int64_t kAhead = 4096;  // bytes from a block to one that is prefetched
+constexpr int kSpan = ExpandedCodes::kColumns;  // columns that are expanded at a time
 
 // A row of activations, and kExpandedOffset times the sums of its units of 16: [fours][2][4], as
 // FourBlocks takes them. The last four may have fewer blocks.
@@ -34,16 +22,16 @@ struct LaneRow {
 
 PLAIT_INLINE int64_t fours_of(int64_t blocks) { return (blocks + 3) / 4; }
 
-PLAIT_INLINE void put_offsets(const LaneRow& x, int64_t blocks) {
+PLAIT_INLINE void put_offsets(const LaneRow& x, int64_t blocks, int offset) {
     for (int64_t b = 0; b < 4 * fours_of(blocks); ++b)
         for (int unit = 0; unit < 2; ++unit) {
             const int sum = b < blocks ? x.row.block_sums(b)[unit] : 0;
-            x.offsets[b / 4 * 8 + 4 * unit + b % 4] = static_cast<float>(kExpandedOffset * sum);
+            x.offsets[b / 4 * 8 + 4 * unit + b % 4] = static_cast<float>(offset * sum);
         }
 }
 
 // Adds the products of `blocks` blocks, of which `first` is the first, to the sums y of all lanes.
-PLAIT_INLINE F32 add_blocks(F32 y, const LaneCodes& lanes, const LaneRow& x, int64_t first,
+PLAIT_INLINE F32 add_blocks(F32 y, const ExpandedCodes& codes, const LaneRow& x, int64_t first,
                             int64_t blocks) {
     for (int64_t b = 0; b < blocks; b += 4) {
         const int64_t n = blocks - b < 4 ? blocks - b : 4;
@@ -57,7 +45,7 @@ PLAIT_INLINE F32 add_blocks(F32 y, const LaneCodes& lanes, const LaneRow& x, int
             stride = 32;
         }
         F32 products[4];
-        FourBlocks(a, stride, x.offsets + 2 * (first + b)).dot(lanes, b, products);
+        FourBlocks(a, stride, x.offsets + 2 * (first + b)).dot(codes, b, products);
         for (int i = 0; i < n; ++i)
             y = fma(products[i], F32::set(*x.row.block_scale(first + b + i)), y);
     }
@@ -75,18 +63,20 @@ void multiply_lanes(const Product& product, int64_t begin, int64_t end, unsigned
         x[r].row = quantized_row(const_cast<unsigned char*>(product.x), product.x_rows, columns,
                                  product.row(r) / product.x_share);
         x[r].offsets = reinterpret_cast<float*>(scratch) + r * 8 * fours_of(blocks);
-        put_offsets(x[r], blocks);
+        put_offsets(x[r], blocks, ExpandedCodes::kOffset<Block>);
     }
-    LaneCodes lanes{};
+    ExpandedCodes codes{};
     for (int64_t panel = begin; panel < end; ++panel) {
         const unsigned char* from = product.matrix + panel * product.weight->panel_bytes;
         F32 y[kMaxExpandedLaneRows];
         for (int r = 0; r < rows; ++r) y[r] = F32::zero();
         for (int64_t b = 0; b < blocks; b += kSpan / 32) {
             const int64_t n = blocks - b < kSpan / 32 ? blocks - b : kSpan / 32;
-            expand_lanes<Block>(from, 32 * n, lanes);
-            from += 32 * n / Block::kElements * kLanes * sizeof(Block);
-            for (int r = 0; r < rows; ++r) y[r] = add_blocks(y[r], lanes, x[r], b, n);
+            const int64_t bytes = 32 * n / Block::kElements * kLanes * int64_t{sizeof(Block)};
+            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i, 0, 2);
+            codes.expand<Block>(from, 32 * n);
+            from += bytes;
+            for (int r = 0; r < rows; ++r) y[r] = add_blocks(y[r], codes, x[r], b, n);
         }
         for (int r = 0; r < rows; ++r)
             store(product, product.y + product.row(r) * product.y_columns, panel, y[r]);

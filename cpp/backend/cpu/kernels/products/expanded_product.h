@@ -2,34 +2,19 @@
 // bytes with a scale for every 16 columns, and multiplied in that form.
 //
 // simd/<isa>/expand.h defines:
-//   expand_codes   overloads for types that its instructions expand faster
+//   ExpandedCodes  kColumns columns of all lanes, expanded. expand<Block>(blocks, columns) writes
+//                  them; their codes have the offset kOffset<Block>
 //   FourBlocks     four blocks of 32 activations, with the offsets [2][4] of their units of 16.
-//                  dot(lanes, b, to) sets lane l of to[i] to the dot product of block i with codes of
-//                  at most 126, lanes.codes[l] from 32 b on. Codes 16 u to 16 u + 15 of a lane have
-//                  scales[u]; an offset is subtracted from their sum first
+//                  dot(codes, b, to) sets lane l of to[i] to the dot product of block i with columns
+//                  32 (b + i) to 32 (b + i) + 31 of the lane. An offset is subtracted from the sum of
+//                  each unit, before it is multiplied by its scale
+//   expand_codes   overloads for types of which its instructions expand a block faster than expand(),
+//                  or
+//   expand_block   overloads that expand a block of every lane, to the form of a panel
 #pragma once
 
 #include "backend/cpu/kernels/products/block_dot.h"
 #include "tensor/blocks/expanded.h"
-
-namespace plait::cpu::PLAIT_ISA {
-
-// Unsigned codes of every lane, row by row, with a scale for every 16 of them.
-struct LaneCodes {
-    static constexpr int kColumns = 256;
-    alignas(64) uint8_t codes[F32::kLanes][kColumns];
-    alignas(64) float scales[F32::kLanes][kColumns / 16];
-};
-
-// expand() of tensor/blocks. Overloads have the same results.
-template <class Block>
-PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
-    expand(block, codes, scales);
-}
-
-}  // namespace plait::cpu::PLAIT_ISA
-
-#include PLAIT_SIMD_HEADER(expand.h)
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -51,43 +36,92 @@ constexpr bool kIsNarrow<BlockNVFP4> = true;
 template <class Block>
 constexpr int kPanelOffset = kIsNarrow<Block> ? 16 : kExpandedOffset;
 
+// expand() of tensor/blocks. Overloads have the same results.
+template <class Block>
+PLAIT_INLINE void expand_codes(const Block& block, uint8_t* codes, float* scales) {
+    expand(block, codes, scales);
+}
+
+// A block of every lane, as it is packed.
+template <class Block>
+struct PackedBlocks {
+    const unsigned char* data;
+};
+
+// Codes row by row, with a scale for every 16 of them: an ExpandedCodes.
+struct LaneCodes {
+    static constexpr int kColumns = 256;
+    template <class Block>
+    static constexpr int kOffset = kExpandedOffset;
+    alignas(64) uint8_t codes[F32::kLanes][kColumns];
+    alignas(64) float scales[F32::kLanes][kColumns / 16];
+
+    template <class Block>
+    PLAIT_INLINE_MEMBER void expand(const unsigned char* blocks, int64_t columns);
+};
+
+}  // namespace plait::cpu::PLAIT_ISA
+
+#include PLAIT_SIMD_HEADER(expand.h)
+
+namespace plait::cpu::PLAIT_ISA {
+
+template <class Block>
+PLAIT_INLINE_MEMBER void LaneCodes::expand(const unsigned char* blocks, int64_t columns) {
+    for (int64_t k = 0; k < columns; k += Block::kElements) {
+        for (int lane = 0; lane < kLanes; ++lane) {
+            expand_codes(*reinterpret_cast<const Block*>(blocks), codes[lane] + k,
+                         scales[lane] + k / 16);
+            blocks += sizeof(Block);
+        }
+    }
+}
+
 // The form of a type's expanded panels.
 template <class Block>
 using BlockExpanded = BlockUnpacked<16, kPanelOffset<Block> + (kIsNarrow<Block> ? 15 : 62),
                                     kPanelOffset<Block>, false, false, true>;
 
+// Expands a block of every lane: first the codes of all columns, then the scales of every 16.
 template <class Block>
-void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
+PLAIT_INLINE void expand_block(PackedBlocks<Block> blocks, unsigned char* to, float* scales_to) {
     constexpr int kWords = Block::kElements / 4, kScales = Block::kElements / 16;
-    auto* scales_to = reinterpret_cast<float*>(to + columns * kLanes);
     alignas(64) uint8_t codes[kLanes][Block::kElements];
     float scales[kLanes][kScales];
-    for (int64_t k = 0; k < columns; k += Block::kElements) {
-        for (int lane = 0; lane < kLanes; ++lane) {
-            // The block is read in place, since loads of a copy would wait for its stores.
-            expand_codes(*reinterpret_cast<const Block*>(panel), codes[lane], scales[lane]);
-            panel += sizeof(Block);
-            for (uint8_t& code : codes[lane])
-                code = static_cast<uint8_t>(code - (kExpandedOffset - kPanelOffset<Block>));
-        }
-        if constexpr (kInPairs) {
-            for (int word = 0; word < kWords; word += 2)
-                for (int lane = 0; lane < kLanes; ++lane, to += 8)
-                    memcpy(to, codes[lane] + 4 * word, 8);
-        } else {
-            for (int word = 0; word < kWords; word += kLanes) {
-                F32 square[kLanes];  // each float holds a word of codes
-                for (int lane = 0; lane < kLanes; ++lane)
-                    square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
-                transpose(square);
-                for (int i = 0; i < kLanes; ++i) {
-                    square[i].store(reinterpret_cast<float*>(to));
-                    to += 4 * kLanes;
-                }
+    for (int lane = 0; lane < kLanes; ++lane) {
+        // The block is read in place, since loads of a copy would wait for its stores.
+        expand_codes(reinterpret_cast<const Block*>(blocks.data)[lane], codes[lane], scales[lane]);
+        for (uint8_t& code : codes[lane])
+            code = static_cast<uint8_t>(code - (kExpandedOffset - kPanelOffset<Block>));
+    }
+    if constexpr (kInPairs) {
+        for (int word = 0; word < kWords; word += 2)
+            for (int lane = 0; lane < kLanes; ++lane, to += 8)
+                memcpy(to, codes[lane] + 4 * word, 8);
+    } else {
+        for (int word = 0; word < kWords; word += kLanes) {
+            F32 square[kLanes];  // each float holds a word of codes
+            for (int lane = 0; lane < kLanes; ++lane)
+                square[lane] = F32::load(reinterpret_cast<const float*>(codes[lane]) + word);
+            transpose(square);
+            for (int i = 0; i < kLanes; ++i) {
+                square[i].store(reinterpret_cast<float*>(to));
+                to += 4 * kLanes;
             }
         }
-        for (int i = 0; i < kScales; ++i)
-            for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
+    }
+    for (int i = 0; i < kScales; ++i)
+        for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
+}
+
+template <class Block>
+void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
+    auto* scales = reinterpret_cast<float*>(to + columns * kLanes);
+    for (int64_t k = 0; k < columns; k += Block::kElements) {
+        expand_block(PackedBlocks<Block>{panel}, to, scales);
+        panel += sizeof(Block) * kLanes;
+        to += Block::kElements * kLanes;
+        scales += Block::kElements / 16 * kLanes;
     }
 }
 

@@ -9,7 +9,9 @@
 //   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
 //                     then at records_offset, for every file block, the scales: each f16 of the
 //                     block as [lanes], then each byte as [lanes]
-//   expanded types    [file blocks][lanes] blocks as in the file; a product expands them to 8-bit
+//   irregular types   [file blocks][lanes] blocks as in the file; or, if the instruction set packs
+//                     words, for every file block the f16 `scale` as [lanes] if it has one, then the
+//                     other words of 4 bytes as [words][lanes]. A product expands them to 8-bit
 //                     codes and two f32 scales for every 32 columns
 //
 // A panel is as large as its rows in the file, rounded up to a multiple of 4 * lanes bytes (a

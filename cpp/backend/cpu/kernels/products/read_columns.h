@@ -18,17 +18,6 @@ void read_blocks(const PackedWeight& w, const unsigned char* panel, int64_t lane
     }
 }
 
-template <class Block>
-void read_expanded(const PackedWeight& w, const unsigned char* panel, int64_t lane, int64_t begin,
-                   int64_t end, float* y) {
-    for (int64_t b = begin / Block::kElements; b < end / Block::kElements; ++b) {
-        Block block;
-        memcpy(&block, panel + (b * w.lanes + lane) * int64_t{sizeof block}, sizeof block);
-        decode_expanded(block, y);
-        y += Block::kElements;
-    }
-}
-
 // Writes columns [begin, end) of a lane to y. Both are multiples of the type's block.
 PLAIT_INLINE void read_columns(const PackedWeight& w, const unsigned char* panel, int64_t lane,
                                int64_t begin, int64_t end, float* y) {
@@ -36,9 +25,6 @@ PLAIT_INLINE void read_columns(const PackedWeight& w, const unsigned char* panel
 #define PLAIT_CASE(name, Block) \
     case DType::name: read_blocks<Block>(w, panel, lane, begin, end, y); break;
         PLAIT_BLOCKS(PLAIT_CASE)
-#undef PLAIT_CASE
-#define PLAIT_CASE(name, Block) \
-    case DType::name: read_expanded<Block>(w, panel, lane, begin, end, y); break;
         PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::f16:

@@ -1,4 +1,4 @@
-// AVX2, many codes at a time. See expanded_product.h. AVX-512 uses all of this but FourBlocks.
+// AVX2, many codes at a time. See expanded_product.h.
 #pragma once
 
 #include <string.h>
@@ -303,28 +303,27 @@ PLAIT_INLINE void expand_codes(const BlockNVFP4& block, uint8_t* codes, float* s
     store32(codes + 32, _mm256_permute2x128_si256(even, odd, 0x31));
 }
 
-// FourBlocks for eight lanes.
-class EightLanes {
+using ExpandedCodes = LaneCodes;
+
+class FourBlocks {
 public:
-    PLAIT_INLINE_MEMBER EightLanes(const int8_t* a, int64_t stride, const float* offsets)
+    PLAIT_INLINE_MEMBER FourBlocks(const int8_t* a, int64_t stride, const float* offsets)
         : _first(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(offsets))),
           _second(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(offsets + 4))) {
         for (int i = 0; i < 4; ++i)
             _a[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + stride * i));
     }
 
-    // The products of lanes `first` to first + 7, by block.
-    PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int first, int64_t b,
-                                 __m256 (&to)[4]) const {
+    PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
         __m256 t[4];  // t[i]: of four blocks, for lane i and then for lane i + 4
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) t[i] = two(lanes, first + i, first + i + 4, b);
+        for (int i = 0; i < 4; ++i) t[i] = two(lanes, i, i + 4, b);
         const __m256 a = _mm256_unpacklo_ps(t[0], t[1]), c = _mm256_unpacklo_ps(t[2], t[3]);
         const __m256 d = _mm256_unpackhi_ps(t[0], t[1]), e = _mm256_unpackhi_ps(t[2], t[3]);
-        to[0] = _mm256_shuffle_ps(a, c, 0x44);
-        to[1] = _mm256_shuffle_ps(a, c, 0xee);
-        to[2] = _mm256_shuffle_ps(d, e, 0x44);
-        to[3] = _mm256_shuffle_ps(d, e, 0xee);
+        to[0] = {_mm256_shuffle_ps(a, c, 0x44)};
+        to[1] = {_mm256_shuffle_ps(a, c, 0xee)};
+        to[2] = {_mm256_shuffle_ps(d, e, 0x44)};
+        to[3] = {_mm256_shuffle_ps(d, e, 0xee)};
     }
 
 private:
@@ -356,17 +355,5 @@ private:
     __m256i _a[4];
     __m256 _first, _second;  // offsets, twice
 };
-
-#ifndef __AVX512F__
-struct FourBlocks : EightLanes {
-    using EightLanes::EightLanes;
-
-    PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
-        __m256 t[4];
-        EightLanes::dot(lanes, 0, b, t);
-        for (int i = 0; i < 4; ++i) to[i] = {t[i]};
-    }
-};
-#endif
 
 }  // namespace plait::cpu::PLAIT_ISA

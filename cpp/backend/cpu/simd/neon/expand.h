@@ -3,6 +3,8 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
+using ExpandedCodes = LaneCodes;
+
 class FourBlocks {
 public:
     PLAIT_INLINE_MEMBER FourBlocks(const int8_t* a, int64_t stride, const float* offsets) {
