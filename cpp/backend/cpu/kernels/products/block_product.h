@@ -504,15 +504,17 @@ void unpack_panel(const unsigned char* panel, const PackedWeight& w, unsigned ch
     }
 }
 
-// Multiplies panels in the form of the unpacked type To. convert(from, to) writes one. Scratch: up to
-// kMaxTaskBytes of converted panels, but at least one, then that of multiply_blocks().
+// Multiplies panels in the form of the unpacked type To. convert(from, to) writes one. Scratch:
+// kMaxBlockPanels converted panels, or up to kMaxTaskBytes of them, then that of multiply_blocks().
 template <class To, class Convert>
 PLAIT_INLINE void multiply_as(const Product& product, int64_t begin, int64_t end,
                               unsigned char* scratch, Convert convert) {
     PackedWeight w = *product.weight;
     w.records_offset = w.columns / 8 * BlockLayout<To>::kBits * kLanes;
     w.panel_bytes = w.records_offset + w.columns / 32 * BlockLayout<To>::kRecord * kLanes;
-    const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, 1);
+    // Enough for the widest tile, also if they do not stay in the second level cache: the rows are
+    // read once for all of them.
+    const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, kMaxBlockPanels);
     multiply_converted(product, w, max_panels, begin, end, scratch, convert,
                        [](const Product& converted, int64_t n, unsigned char* rest) {
                            multiply_blocks<To>(converted, 0, n, rest);

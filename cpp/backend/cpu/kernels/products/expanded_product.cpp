@@ -10,7 +10,7 @@ namespace {
 // lanes side by side would take longer than the products. Every sum has the terms and the order that
 // it has in a register tile, so it has the same bits. ----
 
-constexpr int64_t kAhead = 4096;  // bytes from a block to one that is prefetched
+constexpr int64_t kAhead = 4096;                // bytes from a block to one that is prefetched
 constexpr int kSpan = ExpandedCodes::kColumns;  // columns that are expanded at a time
 
 // A row of activations, and kExpandedOffset times the sums of its units of 16: [fours][2][4], as
@@ -31,6 +31,7 @@ PLAIT_INLINE void put_offsets(const LaneRow& x, int64_t blocks, int offset) {
 }
 
 // Adds the products of `blocks` blocks, of which `first` is the first, to the sums y of all lanes.
+template <int kUnit>
 PLAIT_INLINE F32 add_blocks(F32 y, const ExpandedCodes& codes, const LaneRow& x, int64_t first,
                             int64_t blocks) {
     for (int64_t b = 0; b < blocks; b += 4) {
@@ -45,7 +46,7 @@ PLAIT_INLINE F32 add_blocks(F32 y, const ExpandedCodes& codes, const LaneRow& x,
             stride = 32;
         }
         F32 products[4];
-        FourBlocks(a, stride, x.offsets + 2 * (first + b)).dot(codes, b, products);
+        FourBlocks(a, stride, x.offsets + 2 * (first + b)).template dot<kUnit>(codes, b, products);
         for (int i = 0; i < n; ++i)
             y = fma(products[i], F32::set(*x.row.block_scale(first + b + i)), y);
     }
@@ -76,7 +77,8 @@ void multiply_lanes(const Product& product, int64_t begin, int64_t end, unsigned
             for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i, 0, 2);
             codes.expand<Block>(from, 32 * n);
             from += bytes;
-            for (int r = 0; r < rows; ++r) y[r] = add_blocks(y[r], codes, x[r], b, n);
+            for (int r = 0; r < rows; ++r)
+                y[r] = add_blocks<ExpandedValues<Block>::kUnit>(y[r], codes, x[r], b, n);
         }
         for (int r = 0; r < rows; ++r)
             store(product, product.y + product.row(r) * product.y_columns, panel, y[r]);

@@ -1,16 +1,17 @@
 // Products with block types of few bits (tensor/blocks/expanded.h): a task's panels are expanded to
-// bytes with a scale for every 16 columns, and multiplied in that form.
+// bytes with a scale for every 16 or 32 columns, and multiplied in that form.
 //
 // simd/<isa>/expand.h defines:
 //   ExpandedCodes  kColumns columns of all lanes, expanded. expand<Block>(blocks, columns) writes
 //                  them; their codes have the offset kOffset<Block>
-//   FourBlocks     four blocks of 32 activations, with the offsets [2][4] of their units of 16.
-//                  dot(codes, b, to) sets lane l of to[i] to the dot product of block i with columns
-//                  32 (b + i) to 32 (b + i) + 31 of the lane. An offset is subtracted from the sum of
-//                  each unit, before it is multiplied by its scale
+//   FourBlocks     four blocks of 32 activations, with the offsets [2][4] of their halves.
+//                  dot<kUnit>(codes, b, to) sets lane l of to[i] to the dot product of block i with
+//                  columns 32 (b + i) to 32 (b + i) + 31 of the lane. Every kUnit columns, 16 or 32,
+//                  have a scale, by which their sum is multiplied after their offset is subtracted
 //   expand_codes   overloads for types of which its instructions expand a block faster than expand(),
 //                  or
-//   expand_block   overloads that expand a block of every lane, to the form of a panel
+//   expand_block   overloads that expand a block of every lane to a panel: codes, and in another
+//                  place the scales of every ExpandedValues<Block>::kUnit columns
 #pragma once
 
 #include "backend/cpu/kernels/products/block_dot.h"
@@ -18,23 +19,28 @@
 
 namespace plait::cpu::PLAIT_ISA {
 
-// Types whose values are within 15 of 0. Their codes have a smaller offset in panels, so that AVX2 can
-// sum more products in 16 bits.
+// Of an expanded type: the columns that have one scale, 16 or 32, and the largest absolute value.
 template <class Block>
-constexpr bool kIsNarrow = false;
-template <>
-constexpr bool kIsNarrow<BlockIQ3_S> = true;
-template <>
-constexpr bool kIsNarrow<BlockIQ1_S> = true;
-template <>
-constexpr bool kIsNarrow<BlockIQ1_M> = true;
-template <>
-constexpr bool kIsNarrow<BlockTQ1_0> = true;
-template <>
-constexpr bool kIsNarrow<BlockNVFP4> = true;
+struct ExpandedValues;
+#define PLAIT_VALUES(Block, unit, max)                 \
+    template <>                                        \
+    struct ExpandedValues<Block> {                     \
+        static constexpr int kUnit = unit, kMax = max; \
+    };
+PLAIT_VALUES(BlockIQ2_XXS, 32, 43)
+PLAIT_VALUES(BlockIQ2_XS, 16, 43)
+PLAIT_VALUES(BlockIQ2_S, 16, 43)
+PLAIT_VALUES(BlockIQ3_XXS, 32, 62)
+PLAIT_VALUES(BlockIQ3_S, 32, 15)
+PLAIT_VALUES(BlockIQ1_S, 32, 9)
+PLAIT_VALUES(BlockIQ1_M, 16, 9)
+PLAIT_VALUES(BlockTQ1_0, 32, 1)
+PLAIT_VALUES(BlockNVFP4, 16, 12)
+#undef PLAIT_VALUES
 
+// With a small offset of codes, AVX2 can sum more products in 16 bits.
 template <class Block>
-constexpr int kPanelOffset = kIsNarrow<Block> ? 16 : kExpandedOffset;
+constexpr int kPanelOffset = ExpandedValues<Block>::kMax < 16 ? 16 : kExpandedOffset;
 
 // expand() of tensor/blocks. Overloads have the same results.
 template <class Block>
@@ -79,10 +85,11 @@ PLAIT_INLINE_MEMBER void LaneCodes::expand(const unsigned char* blocks, int64_t 
 
 // The form of a type's expanded panels.
 template <class Block>
-using BlockExpanded = BlockUnpacked<16, kPanelOffset<Block> + (kIsNarrow<Block> ? 15 : 62),
-                                    kPanelOffset<Block>, false, false, true>;
+using BlockExpanded =
+    BlockUnpacked<ExpandedValues<Block>::kUnit, kPanelOffset<Block> + ExpandedValues<Block>::kMax,
+                  kPanelOffset<Block>, false, false, true>;
 
-// Expands a block of every lane: first the codes of all columns, then the scales of every 16.
+// Expands a block of every lane.
 template <class Block>
 PLAIT_INLINE void expand_block(PackedBlocks<Block> blocks, unsigned char* to, float* scales_to) {
     constexpr int kWords = Block::kElements / 4, kScales = Block::kElements / 16;
@@ -110,7 +117,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<Block> blocks, unsigned char* to, fl
             }
         }
     }
-    for (int i = 0; i < kScales; ++i)
+    for (int i = 0; i < kScales; i += ExpandedValues<Block>::kUnit / 16)
         for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
 }
 
@@ -121,7 +128,7 @@ void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to
         expand_block(PackedBlocks<Block>{panel}, to, scales);
         panel += sizeof(Block) * kLanes;
         to += Block::kElements * kLanes;
-        scales += Block::kElements / 16 * kLanes;
+        scales += Block::kElements / ExpandedValues<Block>::kUnit * kLanes;
     }
 }
 

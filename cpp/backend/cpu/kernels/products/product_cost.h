@@ -121,7 +121,8 @@ PLAIT_INLINE int64_t target_task_bytes(int64_t matrix_bytes, int64_t rows) {
 
 // The number of panels that a register tile multiplies together; tasks have a multiple of it.
 PLAIT_INLINE int64_t panels_together(const PackedWeight& weight, int64_t rows) {
-    if (weight.panels() <= kSmallMatrixPanels || is_irregular(weight.format)) return 1;
+    if (weight.panels() <= kSmallMatrixPanels) return 1;
+    if (is_irregular(weight.format) && rows <= kManyRows) return 1;
     if (!is_float(weight.format)) return kMaxBlockPanels;
     if (rows <= kFewFloatRows || kPanelsOfFewFloatRows % weight.isa->float_tile_panels == 0)
         return kPanelsOfFewFloatRows;
@@ -166,11 +167,11 @@ PLAIT_INLINE int64_t product_scratch_bytes(const PackedWeight& weight) {
     const int64_t panel = weight.product_panel_bytes();
     int64_t converted = 0;
     if (is_irregular(weight.format))
-        converted = larger(panel, kMaxTaskBytes);
+        converted = larger(kMaxBlockPanels * panel, kMaxTaskBytes);
     else if (may_widen(weight))
         converted = widened_panels(weight) * widened_panel_bytes(weight);
     else if (may_unpack(weight))
-        converted = larger(max_unpacked_bytes(weight), kMaxTaskBytes);
+        converted = larger(kMaxBlockPanels * max_unpacked_bytes(weight), kMaxTaskBytes);
     const int64_t tiles = weight.isa->lane_bytes == 8 ? 2 : 1;
     const int64_t bytes = converted + tiles * paired_scratch(weight.columns + 1) + 256;
     return weight.tiles ? larger(weight.tiles->scratch_bytes, bytes) : bytes;

@@ -314,10 +314,11 @@ public:
             _a[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + stride * i));
     }
 
+    template <int kUnit>
     PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
         __m256 t[4];  // t[i]: of four blocks, for lane i and then for lane i + 4
 #pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) t[i] = two(lanes, i, i + 4, b);
+        for (int i = 0; i < 4; ++i) t[i] = two<kUnit>(lanes, i, i + 4, b);
         const __m256 a = _mm256_unpacklo_ps(t[0], t[1]), c = _mm256_unpacklo_ps(t[2], t[3]);
         const __m256 d = _mm256_unpackhi_ps(t[0], t[1]), e = _mm256_unpackhi_ps(t[2], t[3]);
         to[0] = {_mm256_shuffle_ps(a, c, 0x44)};
@@ -337,6 +338,7 @@ private:
         return _mm256_hadd_epi32(_mm256_hadd_epi32(fours(codes, 0), fours(codes, 1)),
                                  _mm256_hadd_epi32(fours(codes, 2), fours(codes, 3)));
     }
+    template <int kUnit>
     PLAIT_INLINE_MEMBER __m256 two(const LaneCodes& lanes, int lane, int other, int64_t b) const {
         const __m256i x = units(lanes.codes[lane] + 32 * b);
         const __m256i y = units(lanes.codes[other] + 32 * b);
@@ -344,10 +346,15 @@ private:
         const __m256 z = _mm256_loadu_ps(lanes.scales[other] + 2 * b);
         const __m256 low = _mm256_permute2f128_ps(s, z, 0x20);
         const __m256 high = _mm256_permute2f128_ps(s, z, 0x31);
-        const __m256 first =
-            _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_permute2x128_si256(x, y, 0x20)), _first);
-        const __m256 second =
-            _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_permute2x128_si256(x, y, 0x31)), _second);
+        const __m256i first_sums = _mm256_permute2x128_si256(x, y, 0x20);
+        const __m256i second_sums = _mm256_permute2x128_si256(x, y, 0x31);
+        if constexpr (kUnit == 32) {
+            const __m256 all = _mm256_cvtepi32_ps(_mm256_add_epi32(first_sums, second_sums));
+            return _mm256_mul_ps(_mm256_shuffle_ps(low, high, 0x88),
+                                 _mm256_sub_ps(all, _mm256_add_ps(_first, _second)));
+        }
+        const __m256 first = _mm256_sub_ps(_mm256_cvtepi32_ps(first_sums), _first);
+        const __m256 second = _mm256_sub_ps(_mm256_cvtepi32_ps(second_sums), _second);
         return _mm256_fmadd_ps(_mm256_shuffle_ps(low, high, 0xdd), second,
                                _mm256_mul_ps(_mm256_shuffle_ps(low, high, 0x88), first));
     }

@@ -187,10 +187,6 @@ PLAIT_INLINE void put(__m512 scale, float*& to) {
     _mm512_storeu_ps(to, scale);
     to += 16;
 }
-PLAIT_INLINE void put_twice(__m512 scale, float*& to) {
-    put(scale, to);
-    put(scale, to);
-}
 // Nibbles of two words: scale * (nibble + 1/2) / 4
 PLAIT_INLINE void put_sixteen_scales(__m512 scale, Quads first, Quads second, float*& to) {
     for (int i = 0; i < 8; ++i) put(scaled(scale, bits_at(first, 4 * i, 4), 0.5f, 0.25f), to);
@@ -208,7 +204,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ2_XXS> blocks, unsigned char*
     const Words groups(blocks);
     for (int g = 0; g < 8; ++g) {
         const Quads points = groups[2 * g], signs = groups[2 * g + 1];
-        put_twice(scaled(scale, _mm512_srli_epi32(signs, 28), 0.5f, 0.25f), scales);
+        put(scaled(scale, _mm512_srli_epi32(signs, 28), 0.5f, 0.25f), scales);
         put_signed_eights(Points::of(kLevelsIQ2_XXS, points), even_signs(signs), kCodes, codes);
     }
 }
@@ -251,7 +247,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ3_XXS> blocks, unsigned char*
     const Words words(blocks);  // 16 of points, eight of signs
     for (int g = 0; g < 8; ++g) {
         const Quads bits = words[16 + g], signs = even_signs(bits);
-        put_twice(scaled(scale, _mm512_srli_epi32(bits, 28), 0.5f, 0.5f), scales);
+        put(scaled(scale, _mm512_srli_epi32(bits, 28), 0.5f, 0.5f), scales);
         for (int i = 0; i < 2; ++i)
             put_signed_fours(Points::of(kLevelsIQ3_XXS, words[2 * g + i]), bits_from(signs, 16 * i),
                              kCodes, codes);
@@ -265,7 +261,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ3_S> blocks, unsigned char* c
     const __m512 scale = scale_of(blocks);
     const Words words(blocks);  // 16 of points, two of high, eight of signs, one of scales
     for (int g = 0; g < 8; ++g) {
-        put_twice(scaled_odd(scale, bits_at(words[26], 4 * g, 4), 1.0f), scales);
+        put(scaled_odd(scale, bits_at(words[26], 4 * g, 4), 1.0f), scales);
         for (int i = 0; i < 2; ++i) {
             const Quads high =
                 bytes_at(bits_from(words[16 + g / 4], 8 * (g % 4) + 4 * i), BitPlaces::from(0, 1));
@@ -282,7 +278,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ1_S> blocks, unsigned char* c
     const Words words(blocks);  // eight of points, four of high
     for (int g = 0; g < 8; ++g) {
         const Quads word = bits_from(words[8 + g / 2], 16 * (g % 2));
-        put_twice(scaled_odd(scale, bits_at(word, 12, 3), 0.125f), scales);
+        put(scaled_odd(scale, bits_at(word, 12, 3), 0.125f), scales);
         const Quads high = bytes_at(word, BitPlaces::from(0, 3));
         put_eights(
             Points::of(kLevelsIQ1_S, words[g], high), word, kCodes,
@@ -317,7 +313,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ1_M> blocks, unsigned char* c
 PLAIT_INLINE void expand_block(PackedBlocks<BlockTQ1_0> blocks, unsigned char* codes,
                                float* scales) {
     const __m512 scale = scale_of(blocks);
-    for (int u = 0; u < 16; ++u) put(scale, scales);
+    for (int u = 0; u < 8; ++u) put(scale, scales);
     const Words words(blocks);
     // Stores `digits` digits of `n` words from `first` on, the first of them from column 4 * begin on.
     const auto put_digits = [&](int first, int n, int digits, int begin) {
@@ -386,7 +382,7 @@ struct ExpandedCodes {
     PLAIT_INLINE_MEMBER void expand(const unsigned char* blocks, int64_t columns) {
         for (int64_t k = 0; k < columns; k += Block::kElements)
             expand_block(PackedBlocks<Block>{blocks + k / Block::kElements * (16 * sizeof(Block))},
-                         codes + 16 * k, scales + k);
+                         codes + 16 * k, scales + k / ExpandedValues<Block>::kUnit * 16);
     }
 };
 
@@ -395,22 +391,33 @@ public:
     PLAIT_INLINE_MEMBER FourBlocks(const int8_t* a, int64_t stride, const float* offsets)
         : _a(a), _stride(stride), _offsets(offsets) {}
 
+    template <int kUnit>
     PLAIT_INLINE_MEMBER void dot(const ExpandedCodes& x, int64_t b, F32 (&to)[4]) const {
         for (int i = 0; i < 4; ++i) {
-            const float* scales = x.scales + 32 * (b + i);
-            const F32 first = F32::load(scales) * sums(x, b + i, i, 0);
-            to[i] = fma(F32::load(scales + 16), sums(x, b + i, i, 1), first);
+            const unsigned char* codes = x.codes + 32 * 16 * (b + i);
+            const float* scales = x.scales + 32 / kUnit * 16 * (b + i);
+            const Quads first = sums(codes, i, 0), second = sums(codes, i, 4);
+            if constexpr (kUnit == 32) {
+                const F32 offset = F32::set(_offsets[i] + _offsets[4 + i]);
+                to[i] = F32::load(scales) * (floats(_mm512_add_epi32(first, second)) - offset);
+            } else {
+                const F32 low = floats(first) - F32::set(_offsets[i]);
+                const F32 high = floats(second) - F32::set(_offsets[4 + i]);
+                to[i] = fma(F32::load(scales + 16), high, F32::load(scales) * low);
+            }
         }
     }
 
 private:
-    PLAIT_INLINE_MEMBER F32 sums(const ExpandedCodes& x, int64_t block, int i, int unit) const {
+    // Of four groups of four columns.
+    PLAIT_INLINE_MEMBER Quads sums(const unsigned char* codes, int i, int first) const {
         Quads sum = _mm512_setzero_si512();
-        for (int group = 4 * unit; group < 4 * unit + 4; ++group)
-            sum = _mm512_dpbusd_epi32(sum, _mm512_load_si512(x.codes + 64 * (8 * block + group)),
+        for (int group = first; group < first + 4; ++group)
+            sum = _mm512_dpbusd_epi32(sum, _mm512_load_si512(codes + 64 * group),
                                       Bytes::four(_a + _stride * i, group).v);
-        return F32{_mm512_cvtepi32_ps(sum)} - F32::set(_offsets[4 * unit + i]);
+        return sum;
     }
+    PLAIT_INLINE_MEMBER static F32 floats(Quads x) { return {_mm512_cvtepi32_ps(x)}; }
 
     const int8_t* _a;
     int64_t _stride;

@@ -14,11 +14,16 @@ public:
         }
     }
 
+    template <int kUnit>
     PLAIT_INLINE_MEMBER void dot(const LaneCodes& lanes, int64_t b, F32 (&to)[4]) const {
         for (int lane = 0; lane < 4; ++lane) {
             const uint8_t* codes = lanes.codes[lane] + 32 * b;
             const float32x4x2_t s = vld2q_f32(lanes.scales[lane] + 2 * b);
-            to[lane] = {vfmaq_f32(vmulq_f32(s.val[0], sums(codes, 0)), s.val[1], sums(codes, 1))};
+            const float32x4_t first = sums(codes, 0), second = sums(codes, 1);
+            if constexpr (kUnit == 32)
+                to[lane] = {vmulq_f32(s.val[0], vaddq_f32(first, second))};
+            else
+                to[lane] = {vfmaq_f32(vmulq_f32(s.val[0], first), s.val[1], second)};
         }
         transpose(to);
     }
