@@ -32,6 +32,7 @@
 //     kWidePanels             panels of a wide tile; 1 if high tiles are always better
 //     kHighPanels             panels of a high tile, if it has two rows
 //     kBlockPanelsOfOneRow    panels of a block type for a single row
+//     kReadsSmallCodesInTurn  but one panel of codes below 128 on processors of AMD
 //     kStartsAtOffset         sums start at kSumsBase minus the offsets of the codes, so that these
 //                             need not be subtracted; kSumsBase is not 0
 //     kFloatRows              max rows of a tile of floats

@@ -534,8 +534,12 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
         using Tiles = BlockTiles<Block>;
         if constexpr (kInPairs)
             return multiply_pairs<Tiles>(job, a, scratch + paired_scratch(product.weight->columns));
-        if (job.rows == 1)
+        if (job.rows == 1) {
+            constexpr bool kInTurn = TileShape::kReadsSmallCodesInTurn && Tiles::D::kMaxCode < 128;
+            if (kInTurn && product.weight->are_streams_read_ahead)  // docs/decisions/0055
+                return walk_panels<SingleRow<Tiles>, 1>(job, a);
             return walk_panels<SingleRow<Tiles>, TileShape::kBlockPanelsOfOneRow>(job, a);
+        }
         if (Tiles::kWide || job.rows == 2) return walk_panels<Tiles, Tiles::kPanels>(job, a);
         walk_panels<Tiles, 1>(job, a);
     });

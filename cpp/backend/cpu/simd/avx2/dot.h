@@ -14,6 +14,7 @@ struct TileShape {
     static constexpr int kWidePanels = 2;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 3;
+    static constexpr bool kReadsSmallCodesInTurn = false;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 3;

@@ -16,6 +16,7 @@ struct TileShape {
     static constexpr int kWidePanels = 3;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 3;
+    static constexpr bool kReadsSmallCodesInTurn = true;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 8;
     static constexpr int kFloatPanels = 2;

@@ -18,6 +18,7 @@ struct TileShape {
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 2;
+    static constexpr bool kReadsSmallCodesInTurn = false;
     static constexpr bool kStartsAtOffset = true;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 4;

@@ -14,6 +14,7 @@ struct TileShape {
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 1;
     static constexpr int kBlockPanelsOfOneRow = 1;
+    static constexpr bool kReadsSmallCodesInTurn = false;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 3;
