@@ -85,6 +85,11 @@ struct DotBF16 {
                                                    unsigned char* scratch) {
         auto* to = reinterpret_cast<uint16_t*>(scratch);
         int64_t k = 0;
+        for (; k + 2 * F32::kLanes <= columns; k += 2 * F32::kLanes) {
+            const F32 low = F32::load(x + k), high = F32::load(x + k + F32::kLanes);
+            // Subnormal numbers become zeros, as which vdpbf16ps would read them.
+            _mm512_storeu_si512(to + k, (__m512i)_mm512_cvtne2ps_pbh(high.v, low.v));
+        }
         for (; k + F32::kLanes <= columns; k += F32::kLanes) F32::load(x + k).store_bf16(to + k);
         if (k < columns) F32::load(x + k, columns - k).store_bf16(to + k, columns - k);
         to[columns] = 0;
