@@ -10,7 +10,6 @@ namespace {
 // lanes side by side would take longer than the products. Every sum has the terms and the order that
 // it has in a register tile, so it has the same bits. ----
 
-constexpr int64_t kAhead = 4096;                // bytes from a block to one that is prefetched
 constexpr int kSpan = ExpandedCodes::kColumns;  // columns that are expanded at a time
 
 // A row of activations, and kExpandedOffset times the sums of its units of 16: [fours][2][4], as
@@ -73,10 +72,10 @@ void multiply_lanes(const Product& product, int64_t begin, int64_t end, unsigned
         for (int r = 0; r < rows; ++r) y[r] = F32::zero();
         for (int64_t b = 0; b < blocks; b += kSpan / 32) {
             const int64_t n = blocks - b < kSpan / 32 ? blocks - b : kSpan / 32;
-            const int64_t bytes = 32 * n / Block::kElements * kLanes * int64_t{sizeof(Block)};
-            for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i, 0, 2);
+            const int64_t inner = 32 * n / Block::kElements;
+            prefetch_after(PackedBlocks<Block>{from}, inner);
             codes.expand<Block>(from, 32 * n);
-            from += bytes;
+            from += inner * kLanes * int64_t{sizeof(Block)};
             for (int r = 0; r < rows; ++r)
                 y[r] = add_blocks<ExpandedValues<Block>::kUnit>(y[r], codes, x[r], b, n);
         }

@@ -54,6 +54,15 @@ struct PackedBlocks {
     const unsigned char* data;
 };
 
+// Prefetches those that come some distance after n of them: their parts are not read in order, so the
+// hardware does not.
+template <class Block>
+PLAIT_INLINE void prefetch_after(PackedBlocks<Block> blocks, int64_t n) {
+    constexpr int64_t kAhead = 4096;
+    for (int64_t i = 0; i < n * F32::kLanes * int64_t{sizeof(Block)}; i += 64)
+        __builtin_prefetch(blocks.data + kAhead + i, 0, 2);
+}
+
 // Codes row by row, with a scale for every 16 of them: an ExpandedCodes.
 struct LaneCodes {
     static constexpr int kColumns = 256;
@@ -125,7 +134,9 @@ template <class Block>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
     auto* scales = reinterpret_cast<float*>(to + columns * kLanes);
     for (int64_t k = 0; k < columns; k += Block::kElements) {
-        expand_block(PackedBlocks<Block>{panel}, to, scales);
+        const PackedBlocks<Block> blocks{panel};
+        prefetch_after(blocks, 1);
+        expand_block(blocks, to, scales);
         panel += sizeof(Block) * kLanes;
         to += Block::kElements * kLanes;
         scales += Block::kElements / ExpandedValues<Block>::kUnit * kLanes;
