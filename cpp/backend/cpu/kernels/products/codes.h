@@ -16,7 +16,6 @@
 // 8 g + 4 h + i, and with 1 bit, bit 4 h + g of byte i to code 8 g + 4 h + i.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -570,7 +569,7 @@ PLAIT_INLINE void copy_parts(const PackedWeight& w, int64_t lane, int64_t index,
     };
     if (!w.isa->packs_words) return part(0, kSize);
     if constexpr (requires(Block b) { b.scale; }) {
-        constexpr auto kScale = int64_t{offsetof(Block, scale)};
+        constexpr int64_t kScale = __builtin_offsetof(Block, scale);
         static_assert(kScale == 0 || kScale == kSize - 2);
         part(kScale, 2);
         if (kScale == 0) in_block = 2;
