@@ -43,13 +43,6 @@ void decode_all(const std::byte* source, float* target, uint64_t elements) {
 }
 
 template <typename Block>
-void decode_expanded_all(const std::byte* source, float* target, uint64_t elements) {
-    each_block<Block>(source, elements, [&](const Block& block, uint64_t first) {
-        decode_expanded(block, target + first);
-    });
-}
-
-template <typename Block>
 void expand_all(const std::byte* source, uint8_t* codes, float* scales, uint64_t elements) {
     each_block<Block>(source, elements, [&](const Block& block, uint64_t first) {
         expand(block, codes + first, scales + first / 16);
@@ -113,7 +106,7 @@ Decoder decoder_of(DType dtype) {
     case DType::iq4_xs: return decode_all<BlockIQ4_XS>;
     case DType::mxfp4: return decode_all<BlockMXFP4>;
 #define PLAIT_CASE(name, Block) \
-    case DType::name: return decode_expanded_all<Block>;
+    case DType::name: return decode_all<Block>;
         PLAIT_EXPANDED_BLOCKS(PLAIT_CASE)
 #undef PLAIT_CASE
     case DType::i32: break;

@@ -1,8 +1,8 @@
 // Block types of few bits. expand(block, codes, scales) converts a block to 8-bit codes with a scale
 // for every 16 codes:
 //   value[i] = scales[i / 16] * (codes[i] - kExpandedOffset)
-// A Vulkan device stores all of these types in this form. On a CPU, products expand the types of
-// PLAIT_IRREGULAR_BLOCKS, and multiply those of PLAIT_LOW_BIT_BLOCKS as they are packed.
+// A Vulkan device stores all of these types in this form. On a CPU, a product expands weights of the
+// types of PLAIT_IRREGULAR_BLOCKS. Types of PLAIT_LOW_BIT_BLOCKS are multiplied without being expanded.
 #pragma once
 
 #include "tensor/blocks/float4.h"

@@ -408,7 +408,7 @@ constexpr Points<2048> kPointsIQ1_S = {
 // Replaces level indices by levels of one byte each.
 template <typename Word, size_t kPoints, size_t kLevels>
 constexpr Grid<Word, kPoints> grid_of(const Points<kPoints>& points,
-                                      const std::array<uint8_t, kLevels>& levels) {
+                                      const uint8_t (&levels)[kLevels]) {
     constexpr size_t kBits = kLevels <= 4 ? 2 : 3;
     Grid<Word, kPoints> grid{};
     for (size_t p = 0; p < kPoints; ++p)
@@ -429,7 +429,7 @@ constexpr PointLevels<kPoints> halves_of(const Points<kPoints>& points, unsigned
     return halves;
 }
 
-constexpr std::array<uint8_t, 3> kValuesIQ2 = {8, 25, 43};
+constexpr uint8_t kCodesIQ1[3] = {56, 64, 72};
 
 }  // namespace
 
@@ -437,11 +437,9 @@ constinit const Grid<uint64_t, 256> kGridIQ2_XXS = grid_of<uint64_t>(kPointsIQ2_
 constinit const Grid<uint64_t, 512> kGridIQ2_XS = grid_of<uint64_t>(kPointsIQ2_XS, kValuesIQ2);
 constinit const Grid<uint64_t, 1024> kGridIQ2_S = grid_of<uint64_t>(kPointsIQ2_S, kValuesIQ2);
 constinit const Grid<uint32_t, 256> kGridIQ3_XXS =
-    grid_of<uint32_t>(kPointsIQ3_XXS, std::to_array<uint8_t>({4, 12, 20, 28, 36, 44, 52, 62}));
-constinit const Grid<uint32_t, 512> kGridIQ3_S =
-    grid_of<uint32_t>(kPointsIQ3_S, std::to_array<uint8_t>({1, 3, 5, 7, 9, 11, 13, 15}));
-constinit const Grid<uint64_t, 2048> kGridIQ1_S =
-    grid_of<uint64_t>(kPointsIQ1_S, std::to_array<uint8_t>({56, 64, 72}));
+    grid_of<uint32_t>(kPointsIQ3_XXS, kValuesIQ3_XXS);
+constinit const Grid<uint32_t, 512> kGridIQ3_S = grid_of<uint32_t>(kPointsIQ3_S, kValuesIQ3_S);
+constinit const Grid<uint64_t, 2048> kGridIQ1_S = grid_of<uint64_t>(kPointsIQ1_S, kCodesIQ1);
 
 constinit const PointLevels<256> kLevelsIQ2_XXS = halves_of(kPointsIQ2_XXS, 8);
 constinit const PointLevels<512> kLevelsIQ2_XS = halves_of(kPointsIQ2_XS, 8);

@@ -15,20 +15,23 @@ struct Grid {
     PLAIT_INLINE_MEMBER constexpr Word operator[](int point) const { return words[point]; }
 };
 
-// The comments list the values that occur.
-extern const Grid<uint64_t, 256> kGridIQ2_XXS;  // 8, 25, 43
+extern const Grid<uint64_t, 256> kGridIQ2_XXS;
 extern const Grid<uint64_t, 512> kGridIQ2_XS;
 extern const Grid<uint64_t, 1024> kGridIQ2_S;
-extern const Grid<uint32_t, 256> kGridIQ3_XXS;  // 4, 12, 20, 28, 36, 44, 52, 62
-extern const Grid<uint32_t, 512> kGridIQ3_S;    // 1, 3, ... 15
-extern const Grid<uint64_t, 2048> kGridIQ1_S;   // -8, 0, 8 as codes
+extern const Grid<uint32_t, 256> kGridIQ3_XXS;
+extern const Grid<uint32_t, 512> kGridIQ3_S;
+extern const Grid<uint64_t, 2048> kGridIQ1_S;  // -8, 0, 8 as codes
 
-// The same points as numbers of levels, which are the values that occur, in that order. first[point]
-// has the numbers of the first half of its values, two or three bits each, the first value in the
-// lowest bits; second[point] has those of the second half.
+// The values that occur, by their numbers.
+inline constexpr uint8_t kValuesIQ2[4] = {8, 25, 43};  // three
+inline constexpr uint8_t kValuesIQ3_XXS[8] = {4, 12, 20, 28, 36, 44, 52, 62};
+inline constexpr uint8_t kValuesIQ3_S[8] = {1, 3, 5, 7, 9, 11, 13, 15};
+
+// The same points, with the number of each value in place of the value. A number has two bits in
+// points of eight values, and three in points of four. first[point] has the first half of a point's
+// numbers, from the lowest bits on, and second[point] the other half.
 template <size_t kPoints>
 struct alignas(64) PointLevels {
-    static constexpr size_t kSize = kPoints;
     uint8_t first[kPoints], second[kPoints];
 };
 

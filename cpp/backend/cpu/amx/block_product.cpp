@@ -345,7 +345,7 @@ struct Expanded {
     static void multiply(const Strip& s, const Part& part, const Part& next, float* y) {
         unsigned char* to = s.scratch.expanded;
         const int64_t columns = int64_t{s.used} * 32;
-        expand_panel<Block>(part.parts[0], columns, to);
+        expand_panel<Block, false>(part.parts[0], columns, to);
         multiply_panel<BlockExpanded<Block>>(s, to, to + columns * kLanes, next, y);
     }
 };

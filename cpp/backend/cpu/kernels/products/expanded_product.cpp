@@ -6,13 +6,14 @@
 namespace plait::cpu::PLAIT_ISA {
 namespace {
 
-// ---- Few rows. The codes of a panel are multiplied lane by lane, as they were expanded: to put the
-// lanes side by side would take longer than the products. Every sum has the terms and the order that
+// ---- Few rows. A part of a panel is expanded at a time, in the form that takes the least time for
+// the instruction set: most multiply lane by lane, since to put the lanes side by side would take
+// longer than the products. Every sum has the terms and the order that
 // it has in a register tile, so it has the same bits. ----
 
 constexpr int kSpan = ExpandedCodes::kColumns;  // columns that are expanded at a time
 
-// A row of activations, and kExpandedOffset times the sums of its units of 16: [fours][2][4], as
+// A row of activations, and the offset of the codes times the sums of its units of 16: [fours][2][4], as
 // FourBlocks takes them. The last four may have fewer blocks.
 struct LaneRow {
     QuantizedRow row;
@@ -90,10 +91,10 @@ template <class Block>
 void multiply_expanded(const Product& product, int64_t begin, int64_t end, unsigned char* scratch) {
     if (product.n <= kMaxExpandedLaneRows)
         return multiply_lanes<Block>(product, begin, end, scratch);
-    multiply_as<BlockExpanded<Block>>(product, begin, end, scratch,
-                                      [&](const unsigned char* from, unsigned char* to) {
-                                          expand_panel<Block>(from, product.weight->columns, to);
-                                      });
+    multiply_as<BlockExpanded<Block>>(
+        product, begin, end, scratch, [&](const unsigned char* from, unsigned char* to) {
+            expand_panel<Block, true>(from, product.weight->columns, to);
+        });
 }
 
 #define PLAIT_INSTANTIATE(name, Block)        \

@@ -54,8 +54,8 @@ struct PackedBlocks {
     const unsigned char* data;
 };
 
-// Prefetches those that come some distance after n of them: their parts are not read in order, so the
-// hardware does not.
+// Prefetches as many bytes as n of these blocks have, 4 KiB after them. The hardware does not, because
+// the parts of a block are not read in order.
 template <class Block>
 PLAIT_INLINE void prefetch_after(PackedBlocks<Block> blocks, int64_t n) {
     constexpr int64_t kAhead = 4096;
@@ -130,12 +130,13 @@ PLAIT_INLINE void expand_block(PackedBlocks<Block> blocks, unsigned char* to, fl
         for (int lane = 0; lane < kLanes; ++lane) *scales_to++ = scales[lane][i];
 }
 
-template <class Block>
+// kPrefetches: the caller does not prefetch the panel.
+template <class Block, bool kPrefetches>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
     auto* scales = reinterpret_cast<float*>(to + columns * kLanes);
     for (int64_t k = 0; k < columns; k += Block::kElements) {
         const PackedBlocks<Block> blocks{panel};
-        prefetch_after(blocks, 1);
+        if constexpr (kPrefetches) prefetch_after(blocks, 1);
         expand_block(blocks, to, scales);
         panel += sizeof(Block) * kLanes;
         to += Block::kElements * kLanes;

@@ -43,8 +43,8 @@ PLAIT_INLINE Quads all_bytes(int x) { return _mm512_set1_epi8(static_cast<char>(
 
 // ---- Codes ----
 
-// Byte j of each lane is its bits from bits[j] on, the next ones in its higher bits. Negative
-// numbers are places below a bit: the lowest bits are then those of elsewhere.
+// Where the bytes of a lane are taken from: byte j is the eight bits of the lane from bit bits[j] on.
+// If bits[j] is -n, bit 0 of the lane becomes bit n of the byte, and the n bits below have no meaning.
 struct BitPlaces {
     int bits[4];
 
@@ -195,8 +195,6 @@ PLAIT_INLINE void put_sixteen_scales(__m512 scale, Quads first, Quads second, fl
 
 // ---- The types. expand_block(blocks, codes, scales) expands a block of every lane. ----
 
-constexpr uint8_t kValuesIQ2[4] = {8, 25, 43, 0};
-
 PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ2_XXS> blocks, unsigned char* codes,
                                float* scales) {
     static constexpr LevelCodes kCodes(kValuesIQ2, kPanelOffset<BlockIQ2_XXS>);
@@ -204,7 +202,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ2_XXS> blocks, unsigned char*
     const Words groups(blocks);
     for (int g = 0; g < 8; ++g) {
         const Quads points = groups[2 * g], signs = groups[2 * g + 1];
-        put(scaled(scale, _mm512_srli_epi32(signs, 28), 0.5f, 0.25f), scales);
+        put(scaled(scale, bits_from(signs, 28), 0.5f, 0.25f), scales);
         put_signed_eights(Points::of(kLevelsIQ2_XXS, points), even_signs(signs), kCodes, codes);
     }
 }
@@ -241,13 +239,12 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ2_S> blocks, unsigned char* c
 
 PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ3_XXS> blocks, unsigned char* codes,
                                float* scales) {
-    constexpr uint8_t kValues[8] = {4, 12, 20, 28, 36, 44, 52, 62};
-    static constexpr LevelCodes kCodes(kValues, kPanelOffset<BlockIQ3_XXS>);
+    static constexpr LevelCodes kCodes(kValuesIQ3_XXS, kPanelOffset<BlockIQ3_XXS>);
     const __m512 scale = scale_of(blocks);
     const Words words(blocks);  // 16 of points, eight of signs
     for (int g = 0; g < 8; ++g) {
         const Quads bits = words[16 + g], signs = even_signs(bits);
-        put(scaled(scale, _mm512_srli_epi32(bits, 28), 0.5f, 0.5f), scales);
+        put(scaled(scale, bits_from(bits, 28), 0.5f, 0.5f), scales);
         for (int i = 0; i < 2; ++i)
             put_signed_fours(Points::of(kLevelsIQ3_XXS, words[2 * g + i]), bits_from(signs, 16 * i),
                              kCodes, codes);
@@ -256,8 +253,7 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ3_XXS> blocks, unsigned char*
 
 PLAIT_INLINE void expand_block(PackedBlocks<BlockIQ3_S> blocks, unsigned char* codes,
                                float* scales) {
-    constexpr uint8_t kValues[8] = {1, 3, 5, 7, 9, 11, 13, 15};
-    static constexpr LevelCodes kCodes(kValues, kPanelOffset<BlockIQ3_S>);
+    static constexpr LevelCodes kCodes(kValuesIQ3_S, kPanelOffset<BlockIQ3_S>);
     const __m512 scale = scale_of(blocks);
     const Words words(blocks);  // 16 of points, two of high, eight of signs, one of scales
     for (int g = 0; g < 8; ++g) {
