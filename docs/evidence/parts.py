@@ -147,12 +147,12 @@ PARTS = {
             for models, cases, more in (
                 ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64,load", ""),
                 ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64", ""),
-                ("qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
+                ("qwen-0.5b:Q8_0 granite-1b-a400m:Q4_K", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
                 ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512", ""),
                 ("llama-1b:IQ3_S llama-1b:IQ2_XXS", "pp:512,tg:64@0,btg:8x32@64", ""),
                 ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@64,tg:32@4096,pp:512@16384,tg:32@16384", ""),
                 (
-                    "qwen3.5-0.8b:Q4_K gemma-4-e2b:Q4_K granite-4-h-1b:Q4_K lfm2-1.2b:Q4_K",
+                    "granite-1b-a400m:Q4_K qwen3.5-0.8b:Q4_K gemma-4-e2b:Q4_K granite-4-h-1b:Q4_K lfm2-1.2b:Q4_K",
                     "pp:512,tg:64@0,btg:8x32@64", "",
                 ),
                 ("stories-15m:Q8_0 tiny-llama:F32", "tg:64@0", ""),

@@ -43,9 +43,12 @@ KernelsFunction built_kernels(Isa isa) {
 
 #if defined(__x86_64__)
 // True if the processor has tiles of 8-bit integers and BF16, and the kernel (Linux 5.16 or later)
-// lets this process use them. One request suffices; threads started later inherit the permission.
+// lets this process use them, or if this build emulates them. One request suffices; threads started
+// later inherit the permission.
 bool amx_is_permitted() {
-#if defined(__linux__)
+#if defined(PLAIT_EMULATED_TILES)
+    return true;
+#elif defined(__linux__)
     unsigned a, b, c, d;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
     constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25,

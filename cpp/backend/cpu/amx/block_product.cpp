@@ -6,7 +6,6 @@
 // A register of codes, four columns of each lane, already has the layout of a row of the right-hand
 // tile. The integer sums are those that VNNI computes, and the float operations after them are the
 // same in the same order, so every output has the bits that it has with AVX-512.
-#include "backend/cpu/amx/amx.h"
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
@@ -443,6 +442,6 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
 
 }  // namespace
 
-const TileProduct kBlockProduct{kMinRows, sizeof(TileScratch), cut_tiles, multiply_blocks};
+extern const TileProduct kBlockProduct{kMinRows, sizeof(TileScratch), cut_tiles, multiply_blocks};
 
 }  // namespace plait::cpu::amx

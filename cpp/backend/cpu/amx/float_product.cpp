@@ -10,7 +10,6 @@
 // Rows are read as round_rows writes them. BF16 weights are multiplied by x rounded to BF16. An F16
 // weight is the sum of two BF16 numbers, high and low, and x is rounded to two. For every 32
 // columns, the products high by high, low x by high w and high x by low w are added, in this order.
-#include "backend/cpu/amx/amx.h"
 #include "backend/cpu/amx/tiles.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/product_job.h"
@@ -51,12 +50,6 @@ struct FloatScratch {
     alignas(64) float y[kY];                             // [panels][tiles][16][lanes]
 };
 
-// Two columns of 16 lanes each, side by side by lane.
-PLAIT_INLINE __m512i side_by_side(__m512i low, __m512i high) {
-    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(low, 16), high,
-                                     _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
-}
-
 // A weight type: load() reads a column of a panel, split() returns the kParts BF16 numbers whose sum
 // it is. As many make up x.
 struct WeightBf16 {
@@ -67,13 +60,10 @@ struct WeightBf16 {
 struct WeightF16 {
     static constexpr int kParts = 2;
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* column) { return F32::load_f16(column); }
-    // The upper 8 bits, rounded, and the rest, which is exact.
     PLAIT_INLINE_MEMBER static void split(F32 w, F32 (&to)[kParts]) {
-        const __m512i rounded =
-            _mm512_add_epi32(_mm512_castps_si512(w.v), _mm512_set1_epi32(0x8000));
-        to[0] = {_mm512_castsi512_ps(
-            _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
-        to[1] = w - to[0];
+        const TwoHalves halves = split_in_two(w);
+        to[0] = halves.high;
+        to[1] = halves.low;
     }
 };
 
@@ -85,9 +75,7 @@ PLAIT_INLINE void put_pair(const uint16_t* column, bool is_last, uint16_t* to, i
     W::split(W::load(column), first);
     W::split(is_last ? F32::zero() : W::load(column + kLanes), second);
     for (int part = 0; part < W::kParts; ++part)
-        _mm512_store_si512(
-            to + part * part_step,
-            side_by_side(_mm512_castps_si512(first[part].v), _mm512_castps_si512(second[part].v)));
+        _mm512_store_si512(to + part * part_step, side_by_side(first[part], second[part]));
 }
 
 // A strip of some rows of x. Its first tiles may be read where they are, the others are copied.
@@ -507,6 +495,6 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
 
 }  // namespace
 
-const TileProduct kFloatProduct{1, sizeof(FloatScratch), cut_floats, multiply_floats};
+extern const TileProduct kFloatProduct{1, sizeof(FloatScratch), cut_floats, multiply_floats};
 
 }  // namespace plait::cpu::amx

@@ -1,10 +1,11 @@
 // The instructions of AMX: eight tiles of up to 16 rows of 64 bytes. Written as assembly because
-// the intrinsics of compilers differ in the memory that they declare as read and written.
+// the intrinsics of compilers differ in the memory that they declare as read and written. Builds with
+// a sanitizer emulate them.
 #pragma once
 
 #include <stdint.h>
 
-#include "base/inline.h"
+#include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
 
@@ -16,6 +17,14 @@ struct TileShapes {
     uint8_t rows[16] = {};
 };
 static_assert(sizeof(TileShapes) == 64);
+
+}  // namespace plait::cpu::PLAIT_ISA
+
+#ifdef PLAIT_EMULATED_TILES
+#include "backend/cpu/amx/emulated_tiles.h"
+#else
+
+namespace plait::cpu::PLAIT_ISA {
 
 // Configures the tiles while it exists, then restores what was configured before. A library that
 // computes in the same thread may rely on its configuration: llama.cpp loads its own once per
@@ -57,6 +66,41 @@ template <int kSum, int kA, int kB>
 PLAIT_INLINE void multiply_tiles() {
     asm volatile("tilezero %%tmm%c0\n\ttdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kSum), "i"(kA),
                  "i"(kB));
+}
+
+}  // namespace plait::cpu::PLAIT_ISA
+#endif
+
+// ---- BF16 numbers as the upper halves of floats, to fill tiles with ----
+
+namespace plait::cpu::PLAIT_ISA {
+
+// The upper halves of two registers: `low` in the lower half of each lane, `high` in the upper half.
+PLAIT_INLINE __m512i side_by_side(F32 low, F32 high) {
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(low.v), 16),
+                                     _mm512_castps_si512(high.v),
+                                     _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
+}
+
+// The upper halves of two registers, one after the other.
+PLAIT_INLINE __m512i in_a_row(F32 first, F32 second) {
+    alignas(64) static constexpr uint16_t kOdd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+    return _mm512_permutex2var_epi16(_mm512_castps_si512(first.v), _mm512_load_si512(kOdd),
+                                     _mm512_castps_si512(second.v));
+}
+
+// A number as the sum of two whose upper halves matter: x rounded to BF16, and the rest. An F16
+// number is that sum without an error.
+struct TwoHalves {
+    F32 high, low;
+};
+PLAIT_INLINE TwoHalves split_in_two(F32 x) {
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000));
+    const F32 high{_mm512_castsi512_ps(
+        _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
+    return {high, x - high};
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -41,7 +41,6 @@
 //     kHalfPanelsOfOneRow     panels of F16 or BF16 for a single row
 #pragma once
 
-#include "backend/cpu/simd/isa_table.h"
 #include "backend/cpu/simd/simd.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -94,8 +93,7 @@ struct SignedBytes;
 
 namespace plait::cpu::PLAIT_ISA {
 
-// The row in isa_table.h must agree with the definitions in the folder.
-constexpr IsaInfo kRow = isa_row(PLAIT_QUOTE(PLAIT_ISA));
+// The instruction set's row in isa_table.h must agree with the definitions in the folder.
 static_assert(kRow.panel_lanes == F32::kLanes);
 static_assert(kRow.float_tile_panels == TileShape::kFloatPanels);
 static_assert(kRow.has_unsigned_byte_dot == kUnsignedDot);

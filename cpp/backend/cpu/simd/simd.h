@@ -40,7 +40,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/inline.h"
+#include "backend/cpu/simd/isa_table.h"
 
 // The instruction set's own header: PLAIT_SIMD names its folder.
 // clang-format off
@@ -51,6 +51,8 @@
 #include PLAIT_SIMD_HEADER(registers.h)
 
 namespace plait::cpu::PLAIT_ISA {
+
+constexpr IsaInfo kRow = isa_row(PLAIT_QUOTE(PLAIT_ISA));
 
 PLAIT_INLINE F32 sigmoid(F32 x) {
     const F32 one = F32::set(1.0f);
