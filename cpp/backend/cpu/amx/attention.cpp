@@ -1,10 +1,10 @@
 // Products of attention on AMX: scores and weighted values of tiles of 16 queries by 32 keys, where
-// the cache is not F32.
+// the cache is F16 or BF16.
 //
-// Every factor is the sum of two BF16 numbers, high and low: exactly for F16, rounded to 16 bits for
-// others. For every 32 elements, the products high by high, high by low and low by high are added, in
-// the order that amx/float_product.cpp defines. BF16 has no low part. The result of a query does not
-// depend on the other queries of a tile:
+// An F16 number is the sum of two BF16 numbers, high and low, and an f32 number of three. For every 32
+// elements, the products that matter in f32 are added, in the order of multiply_keys() and
+// add_values_tile(), each as amx/float_product.cpp defines. The result of a query does not depend on
+// the other queries of a tile:
 //   s[key] = sum over elements of q k, 32 at a time
 //   partial = partial * factor + sum over the block's 32 lanes of p v
 // Lanes without a key have a value of zero. Keys and values that are not finite are multiplied in
@@ -25,20 +25,11 @@ constexpr int64_t kPairs = kKeyBlock / 2;     // of lanes
 constexpr int kAtOnce = 2;                    // tiles of queries that share loaded keys
 constexpr int kKeyTiles = kKeyBlock / kHigh;  // of a block
 
-// Calls body.template operator()<Load, has a low part>() for a type of the cache.
+// Calls body.template operator()<Load, has a low part>() for the type of a cache.
 template <class Body>
 PLAIT_INLINE void with_load(DType dtype, Body body) {
-    switch (dtype) {
-    case DType::f16: return body.template operator()<LoadF16, true>();
-    case DType::bf16: return body.template operator()<LoadBF16, false>();
-    case DType::q8_0: return body.template operator()<LoadQ8_0, true>();
-    case DType::q4_0: return body.template operator()<LoadQ4_0, true>();
-    case DType::q4_1: return body.template operator()<LoadQ4_1, true>();
-    case DType::q5_0: return body.template operator()<LoadQ5_0, true>();
-    case DType::q5_1: return body.template operator()<LoadQ5_1, true>();
-    case DType::iq4_nl: return body.template operator()<LoadIQ4_NL, true>();
-    default: return;
-    }
+    if (dtype == DType::f16) return body.template operator()<LoadF16, true>();
+    body.template operator()<LoadBF16, false>();
 }
 
 // Elements [i, i + kLanes) of a row that has `n`; those past its end are zeros.
@@ -46,12 +37,7 @@ template <class Load>
 PLAIT_INLINE F32 elements(const unsigned char* row, int64_t i, int64_t n) {
     if (i + kLanes <= n) return Load::at(row, i);
     if (i >= n) return F32::zero();
-    F32 x;
-    if constexpr (requires { Load::at(row, i, n - i); })
-        x = Load::at(row, i, n - i);
-    else  // the block has more elements
-        x = Load::at(row, i);
-    return {_mm512_maskz_mov_ps(F32::first(n - i), x.v)};
+    return Load::at(row, i, n - i);
 }
 
 PLAIT_INLINE __mmask16 not_finite(F32 x) {
@@ -59,10 +45,13 @@ PLAIT_INLINE __mmask16 not_finite(F32 x) {
     return _mm512_fpclass_ps_mask(x.v, kInfiniteOrNan);
 }
 
-// The low part, rounded to BF16 once it is cut off.
-PLAIT_INLINE F32 rounded_low(const TwoHalves& x) {
-    return {_mm512_castsi512_ps(
-        _mm512_add_epi32(_mm512_castps_si512(x.low.v), _mm512_set1_epi32(0x8000)))};
+// An f32 number as the sum of three whose upper halves matter.
+constexpr int kQueryParts = 3, kWeightParts = 3;
+PLAIT_INLINE void split_in_three(F32 x, F32 (&parts)[3]) {
+    const TwoHalves upper = split_in_two(x), lower = split_in_two(upper.low);
+    parts[0] = upper.high;
+    parts[1] = lower.high;
+    parts[2] = lower.low;
 }
 
 // ---- Scores ----
@@ -87,8 +76,7 @@ PLAIT_INLINE uint32_t put_keys(const Tile& tile, uint32_t* to) {
             const TwoHalves a = split_in_two(x), b = split_in_two(y);
             _mm512_store_si512(row, in_a_row(a.high, b.high));
             if constexpr (kHasLow)
-                _mm512_store_si512(row + kKeyTiles * kWords,
-                                   in_a_row(rounded_low(a), rounded_low(b)));
+                _mm512_store_si512(row + kKeyTiles * kWords, in_a_row(a.low, b.low));
         }
         if (found != 0) lanes |= 1u << lane;
     }
@@ -112,8 +100,8 @@ void score_in_registers(const Tile& tile, uint32_t lanes, int64_t begin, int64_t
     }
 }
 
-// Registers 0 to 3 hold sums, of up to two tiles of keys by kTall tiles of queries. 4 and 5 hold
-// keys, 6 and 7 queries.
+// Registers 0 to 3 hold sums, of two tiles of keys by kTall tiles of queries. 4 and 5 hold keys, 6 and
+// 7 queries.
 template <int kTall>
 PLAIT_INLINE void add_keys() {
     add_bf16_product<0, 4, 6>();
@@ -138,7 +126,7 @@ template <bool kHasLow, int kTall>
 PLAIT_INLINE void multiply_keys(const Tile& tile, const uint32_t* keys, int64_t first,
                                 float* sums) {
     constexpr int64_t kParts = kHasLow ? 2 : 1;
-    const int64_t words = rounded_words(tile.args);
+    const int64_t words = rounded_words(tile.args), part = kHigh * words;
     clear_tile<0>();
     clear_tile<1>();
     clear_tile<2>();
@@ -148,15 +136,18 @@ PLAIT_INLINE void multiply_keys(const Tile& tile, const uint32_t* keys, int64_t 
         load_keys(keys);
         load_queries<kTall>(queries, words);
         add_keys<kTall>();
+        load_queries<kTall>(queries + 2 * part, words);
+        add_keys<kTall>();
+        load_queries<kTall>(queries + part, words);
+        add_keys<kTall>();
         if constexpr (kHasLow) {
             load_keys(keys + kKeyTiles * kWords);
             add_keys<kTall>();
-            load_keys(keys);
+            load_queries<kTall>(queries, words);
+            add_keys<kTall>();
         }
-        load_queries<kTall>(queries + kStep / 2 * words, words);
-        add_keys<kTall>();
         keys += kParts * kKeyTiles * kWords;
-        queries += kStep * words;
+        queries += kQueryParts * part;
     }
     store_tile<0>(sums, kRowBytes);
     store_tile<1>(sums + kWords, kRowBytes);
@@ -182,8 +173,7 @@ PLAIT_INLINE bool put_pair(const Tile& tile, const unsigned char* even, const un
         found |= not_finite(x) | not_finite(y);
         const TwoHalves a = split_in_two(x), b = split_in_two(y);
         _mm512_store_si512(to, side_by_side(a.high, b.high));
-        if constexpr (kHasLow)
-            _mm512_store_si512(to + kWords, side_by_side(rounded_low(a), rounded_low(b)));
+        if constexpr (kHasLow) _mm512_store_si512(to + kWords, side_by_side(a.low, b.low));
     }
     return found == 0;
 }
@@ -216,56 +206,61 @@ PLAIT_INLINE void put_values(const Tile& tile, const KeyBlock& block, LaneValues
     }
 }
 
-// Adds the products of p, in registers 4 (high) and 5 (low), with a tile of values.
-template <bool kHasLow, int kSum>
-PLAIT_INLINE void add_values_tile(const uint32_t* values) {
-    clear_tile<kSum>();
-    load_tile<6>(values, kRowBytes);
-    add_bf16_product<kSum, 4, 6>();
-    add_bf16_product<kSum, 5, 6>();
-    if constexpr (kHasLow) {
-        load_tile<7>(values + kWords, kRowBytes);
-        add_bf16_product<kSum, 4, 7>();
+// Splits the weights of queries [first, end), at most 16, into tiles [parts][16 queries][32 lanes].
+// Missing rows keep what they had: nothing reads their results.
+PLAIT_INLINE void split_weights(const Tile& tile, int64_t first, int64_t end, uint32_t* to) {
+    for (int64_t r = 0; r < kHigh && first + r < end; ++r, to += kLanes) {
+        const float* p = tile.scores + (first + r) * kKeyBlock;
+        F32 a[kWeightParts], b[kWeightParts];
+        split_in_three(F32::load(p), a);
+        split_in_three(F32::load(p + kLanes), b);
+        for (int part = 0; part < kWeightParts; ++part)
+            _mm512_store_si512(to + part * kWords, in_a_row(a[part], b[part]));
     }
 }
 
-// Multiplies the weights of 16 queries by the values, to tile.products. Nothing reads the products of
-// missing queries, whose weights are whatever follows the others.
-template <bool kHasLow>
-PLAIT_INLINE void multiply_values(const Tile& tile, int64_t first, const uint32_t* values) {
+// Multiplies the weights by two tiles of values, `next` words apart, or by one, and stores the sums.
+// Registers 4 and 5 hold weights, 6 and 7 values.
+template <bool kHasLow, int kWide>
+PLAIT_INLINE void multiply_values(const uint32_t* weights, const uint32_t* values, float* y,
+                                  int64_t y_bytes) {
     constexpr int64_t kNext = (kHasLow ? 2 : 1) * kWords;
-    const float* weights = tile.scores + first * kKeyBlock;
-    load_tile<4>(weights, kKeyBlock * 4);
-    load_tile<5>(weights + kLanes, kKeyBlock * 4);
-    const int64_t bytes = tile.width * 4;
-    float* y = tile.products;
-    int64_t c = 0;
-    for (; c + 4 * kLanes <= tile.width; c += 4 * kLanes, values += 4 * kNext, y += 4 * kLanes) {
-        add_values_tile<kHasLow, 0>(values);
-        add_values_tile<kHasLow, 1>(values + kNext);
-        add_values_tile<kHasLow, 2>(values + 2 * kNext);
-        add_values_tile<kHasLow, 3>(values + 3 * kNext);
-        store_tile<0>(y, bytes);
-        store_tile<1>(y + kLanes, bytes);
-        store_tile<2>(y + 2 * kLanes, bytes);
-        store_tile<3>(y + 3 * kLanes, bytes);
+    const auto load_values = [&](int64_t part) {
+        load_tile<6>(values + part * kWords, kRowBytes);
+        if constexpr (kWide == 2) load_tile<7>(values + kNext + part * kWords, kRowBytes);
+    };
+    const auto add = [&]<int kWeights>() {
+        add_bf16_product<0, kWeights, 6>();
+        if constexpr (kWide == 2) add_bf16_product<1, kWeights, 7>();
+    };
+    clear_tile<0>();
+    clear_tile<1>();
+    load_values(0);
+    load_tile<4>(weights, kRowBytes);
+    add.template operator()<4>();
+    load_tile<5>(weights + 2 * kWords, kRowBytes);
+    add.template operator()<5>();
+    load_tile<5>(weights + kWords, kRowBytes);
+    add.template operator()<5>();
+    if constexpr (kHasLow) {
+        load_values(1);
+        add.template operator()<5>();
+        add.template operator()<4>();
     }
-    for (; c < tile.width; c += kLanes, values += kNext, y += kLanes) {
-        add_values_tile<kHasLow, 0>(values);
-        store_tile<0>(y, bytes);
-    }
+    store_tile<0>(y, y_bytes);
+    if constexpr (kWide == 2) store_tile<1>(y + kLanes, y_bytes);
 }
 
-// Replaces the weights of a query by their parts, as BF16: high and low, each by lane.
-PLAIT_INLINE void split_weights(const Tile& tile, int64_t i) {
-    float* p = tile.scores + i * kKeyBlock;
-    const TwoHalves a = split_in_two(F32::load(p)), b = split_in_two(F32::load(p + kLanes));
-    _mm512_store_si512(p, in_a_row(a.high, b.high));
-    _mm512_store_si512(p + kLanes, in_a_row(rounded_low(a), rounded_low(b)));
-}
-PLAIT_INLINE float split_weight(const Tile& tile, int64_t i, int lane) {
-    const auto* parts = reinterpret_cast<const uint16_t*>(tile.scores + i * kKeyBlock);
-    return bf16_to_f32(parts[lane]) + bf16_to_f32(parts[kKeyBlock + lane]);
+// Multiplies the weights of 16 queries by the values of the block, to tile.products.
+template <bool kHasLow>
+PLAIT_INLINE void multiply_block(const Tile& tile, const uint32_t* weights,
+                                 const uint32_t* values) {
+    constexpr int64_t kNext = (kHasLow ? 2 : 1) * kWords;
+    int64_t c = 0;
+    for (; c + 2 * kLanes <= tile.width; c += 2 * kLanes, values += 2 * kNext)
+        multiply_values<kHasLow, 2>(weights, values, tile.products + c, tile.width * 4);
+    if (c < tile.width)
+        multiply_values<kHasLow, 1>(weights, values, tile.products + c, tile.width * 4);
 }
 
 // Adds a query's row of tile.products and the values that are not finite to its partial sum.
@@ -279,7 +274,7 @@ PLAIT_INLINE void add_products(const Tile& tile, const LaneValues& values, int64
         fma(F32::load(partial + c), factor, F32::load(products + c)).store(partial + c);
     for (uint32_t left = values.not_finite & query.visible; left != 0; left &= left - 1) {
         const int lane = __builtin_ctz(left);
-        const F32 p = F32::set(split_weight(tile, i, lane));
+        const F32 p = F32::set(tile.scores[i * kKeyBlock + lane]);
         for (int64_t c = 0; c < tile.width; c += kLanes) {
             const F32 v = elements<Load>(values.row[lane], c, tile.args.value_dim);
             fma(p, v, F32::load(partial + c)).store(partial + c);
@@ -303,22 +298,23 @@ void run_in_tiles(int64_t begin, int64_t end, void (*body)(void* context, int64_
 // tile.rounded is [steps][parts][16 pairs of elements][rounded_words]: two halves of each query.
 void round_queries(const Tile& tile, int64_t n) {
     const int64_t words = rounded_words(tile.args), dim = tile.args.key_dim;
+    const auto load = [&](int64_t i, int64_t d) {
+        if (i >= n) return F32::zero();
+        return elements<LoadF32>(reinterpret_cast<const unsigned char*>(tile.query[i].q), d, dim);
+    };
     for (int64_t first = 0; first < n; first += kHigh) {
         for (int64_t d = 0; d < whole_tiles(dim); d += kLanes) {
             F32 x[kLanes];
-            for (int64_t i = 0; i < kLanes; ++i)
-                x[i] = first + i < n
-                           ? elements<LoadF32>(
-                                 reinterpret_cast<const unsigned char*>(tile.query[first + i].q), d,
-                                 dim)
-                           : F32::zero();
+            for (int64_t i = 0; i < kLanes; ++i) x[i] = load(first + i, d);
             transpose(x);
-            uint32_t* to = tile.rounded + (d / kStep * kStep + d % kStep / 2) * words + first;
+            const int64_t row = d / kStep * kQueryParts * kHigh + d % kStep / 2;
+            uint32_t* to = tile.rounded + row * words + first;
             for (int64_t i = 0; i < kLanes; i += 2, to += words) {
-                const TwoHalves a = split_in_two(x[i]), b = split_in_two(x[i + 1]);
-                _mm512_storeu_si512(to, side_by_side(a.high, b.high));
-                _mm512_storeu_si512(to + kStep / 2 * words,
-                                    side_by_side(rounded_low(a), rounded_low(b)));
+                F32 a[kQueryParts], b[kQueryParts];
+                split_in_three(x[i], a);
+                split_in_three(x[i + 1], b);
+                for (int part = 0; part < kQueryParts; ++part)
+                    _mm512_storeu_si512(to + part * kHigh * words, side_by_side(a[part], b[part]));
             }
         }
     }
@@ -355,9 +351,13 @@ void add_values_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin,
     with_load(tile.args.value_cache.dtype, [&]<class Load, bool kHasLow>() {
         LaneValues values;
         put_values<Load, kHasLow>(tile, block, values, tiles);
-        for (int64_t i = begin; i < end; ++i) split_weights(tile, i);
-        for (int64_t first = begin; first < end; first += kHigh) {
-            multiply_values<kHasLow>(tile, first, tiles);
+        // The next weights are split before these are multiplied, so that tiles wait for no store.
+        alignas(64) uint32_t weights[2][kWeightParts * kWords];
+        int now = 0;
+        split_weights(tile, begin, end, weights[now]);
+        for (int64_t first = begin; first < end; first += kHigh, now = 1 - now) {
+            split_weights(tile, first + kHigh, end, weights[1 - now]);
+            multiply_block<kHasLow>(tile, weights[now], tiles);
             for (int64_t r = 0; r < kHigh && first + r < end; ++r)
                 if (tile.query[first + r].visible != 0)
                     add_products<Load>(tile, values, first + r, tile.products + r * tile.width);

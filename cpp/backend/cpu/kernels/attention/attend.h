@@ -22,7 +22,7 @@ struct AttendArgs {
     uint8_t values_in_keys;  // a value is the beginning of its key, in the same memory
     PositionBias bias_kind;
     uint8_t both_directions;  // half of the buckets are for later keys
-    uint8_t in_tiles;         // products are computed in matrix tiles, except with F32 caches
+    uint8_t in_tiles;         // products with F16 and BF16 caches are computed in matrix tiles
     int32_t buckets;
     int32_t max_distance;  // keys at least this far share the last bucket
     int32_t position_stride;
@@ -92,9 +92,9 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     s.total = s.lanes + n * 16;                                       // [n, width]
     s.biases = s.total + n * width;                                   // [n, bias_row]
     s.queries = s.biases + (n * bias_row(args) + 15) / 16 * 16;
-    s.rounded = s.queries + n * kQueryFloats;  // [key_dim, rounded_words]
+    s.rounded = s.queries + n * kQueryFloats;  // [key_dim * 3 / 2, rounded_words]
     s.products = s.rounded;                    // [16, width]
-    if (args.in_tiles) s.products += whole_tiles(args.key_dim) * rounded_words(args);
+    if (args.in_tiles) s.products += whole_tiles(args.key_dim) / 2 * 3 * rounded_words(args);
     s.end = s.products + (args.in_tiles ? 16 * width : 0);
     return s;
 }

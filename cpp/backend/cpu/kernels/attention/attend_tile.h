@@ -108,11 +108,14 @@ void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t 
 
 // The same in matrix tiles, for instruction sets that have them. The bits differ.
 constexpr bool kHasTiles = kRow.has_tiles;
+PLAIT_INLINE bool multiplies_in_tiles(const AttendArgs& args, DType cache) {
+    return kHasTiles && args.in_tiles && (cache == DType::f16 || cache == DType::bf16);
+}
 PLAIT_INLINE bool scores_in_tiles(const AttendArgs& args) {
-    return kHasTiles && args.in_tiles && args.key_cache.dtype != DType::f32;
+    return multiplies_in_tiles(args, args.key_cache.dtype);
 }
 PLAIT_INLINE bool adds_in_tiles(const AttendArgs& args) {
-    return kHasTiles && args.in_tiles && args.value_cache.dtype != DType::f32;
+    return multiplies_in_tiles(args, args.value_cache.dtype);
 }
 // Sets tile.rounded to queries 0 <= i < n.
 void round_queries(const Tile& tile, int64_t n);

@@ -357,13 +357,6 @@ protected:
         return y;
     }
 
-    // Tiles multiply numbers of 16 bits, others of 24.
-    static double tolerance(const Shape& shape) {
-        const bool is_f32 = shape.key_type == DType::f32 &&
-                            (shape.values_in_keys || shape.value_type == DType::f32);
-        return GetParam()->has_tiles && !is_f32 ? 5e-5 : 1e-5;
-    }
-
     void expect_near_reference(const Shape& shape, const std::vector<Sequence>& sequences) {
         const Weights weights = random_weights(shape, random);
         const auto y = attend(shape, sequences, make_layout(sequences, true, random), weights);
@@ -371,8 +364,7 @@ protected:
             for (size_t t = 0; t < sequences[s].queries.size(); ++t) {
                 const std::vector<double> expected = reference(shape, sequences[s], t, weights);
                 for (size_t i = 0; i < expected.size(); ++i)
-                    ASSERT_TRUE(near(y[s][t][i], expected[i], tolerance(shape)))
-                        << s << " " << t << " " << i;
+                    ASSERT_TRUE(near(y[s][t][i], expected[i], 1e-5)) << s << " " << t << " " << i;
             }
         }
     }
@@ -529,7 +521,7 @@ TEST_P(AttendTest, SplitsOfTheKeysAreMergedInOrder) {
             for (size_t t = 0; t < sequences[s].queries.size(); ++t) {
                 const std::vector<double> y = reference(shape, sequences[s], t, weights);
                 for (size_t i = 0; i < y.size(); ++i)
-                    ASSERT_TRUE(near(expected[s][t][i], y[i], tolerance(shape)));
+                    ASSERT_TRUE(near(expected[s][t][i], y[i], 1e-5));
             }
         }
     }
