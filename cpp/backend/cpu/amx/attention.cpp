@@ -3,7 +3,7 @@
 //
 // An F16 number is the sum of two BF16 numbers, high and low, and an f32 number of three. For every 32
 // elements, the products that matter in f32 are added, in the order of multiply_keys() and
-// add_values_tile(), each as amx/float_product.cpp defines. The result of a query does not depend on
+// multiply_values(), each as amx/float_product.cpp defines. The result of a query does not depend on
 // the other queries of a tile:
 //   s[key] = sum over elements of q k, 32 at a time
 //   partial = partial * factor + sum over the block's 32 lanes of p v
@@ -46,8 +46,8 @@ PLAIT_INLINE __mmask16 not_finite(F32 x) {
 }
 
 // An f32 number as the sum of three whose upper halves matter.
-constexpr int kQueryParts = 3, kWeightParts = 3;
-PLAIT_INLINE void split_in_three(F32 x, F32 (&parts)[3]) {
+constexpr int kFloatParts = 3;
+PLAIT_INLINE void split_in_three(F32 x, F32 (&parts)[kFloatParts]) {
     const TwoHalves upper = split_in_two(x), lower = split_in_two(upper.low);
     parts[0] = upper.high;
     parts[1] = lower.high;
@@ -61,8 +61,7 @@ PLAIT_INLINE void split_in_three(F32 x, F32 (&parts)[3]) {
 template <class Load, bool kHasLow>
 PLAIT_INLINE uint32_t put_keys(const Tile& tile, uint32_t* to) {
     constexpr int64_t kParts = kHasLow ? 2 : 1;
-    RowPrefetch prefetch{tile.keys, nullptr, 0};
-    if (tile.next) prefetch = {tile.keys, tile.next->key, tile.args.key_cache.head_bytes};
+    const RowPrefetch prefetch = prefetch_keys(tile);
     const int64_t dim = tile.args.key_dim;
     uint32_t lanes = 0;
     for (int64_t lane = 0; lane < kKeyBlock; ++lane) {
@@ -116,9 +115,9 @@ PLAIT_INLINE void load_keys(const uint32_t* tiles) {
     load_tile<5>(tiles + kWords, kRowBytes);
 }
 template <int kTall>
-PLAIT_INLINE void load_queries(const uint32_t* rounded, int64_t words) {
-    load_tile<6>(rounded, words * 4);
-    if constexpr (kTall == 2) load_tile<7>(rounded + kHigh, words * 4);
+PLAIT_INLINE void load_queries(const uint32_t* queries, int64_t words) {
+    load_tile<6>(queries, words * 4);
+    if constexpr (kTall == 2) load_tile<7>(queries + kHigh, words * 4);
 }
 
 // Multiplies kTall tiles of queries by the keys, to sums [kTall][kKeyTiles][16 keys][16 queries].
@@ -126,12 +125,12 @@ template <bool kHasLow, int kTall>
 PLAIT_INLINE void multiply_keys(const Tile& tile, const uint32_t* keys, int64_t first,
                                 float* sums) {
     constexpr int64_t kParts = kHasLow ? 2 : 1;
-    const int64_t words = rounded_words(tile.args), part = kHigh * words;
+    const int64_t words = query_words(tile.args), part = kHigh * words;
     clear_tile<0>();
     clear_tile<1>();
     clear_tile<2>();
     clear_tile<3>();
-    const uint32_t* queries = tile.rounded + first;
+    const uint32_t* queries = tile.query_parts + first;
     for (int64_t d = 0; d < tile.args.key_dim; d += kStep) {
         load_keys(keys);
         load_queries<kTall>(queries, words);
@@ -147,7 +146,7 @@ PLAIT_INLINE void multiply_keys(const Tile& tile, const uint32_t* keys, int64_t 
             add_keys<kTall>();
         }
         keys += kParts * kKeyTiles * kWords;
-        queries += kQueryParts * part;
+        queries += kFloatParts * part;
     }
     store_tile<0>(sums, kRowBytes);
     store_tile<1>(sums + kWords, kRowBytes);
@@ -187,9 +186,7 @@ struct LaneValues {
 template <class Load, bool kHasLow>
 PLAIT_INLINE void put_values(const Tile& tile, const KeyBlock& block, LaneValues& values,
                              uint32_t* to) {
-    RowPrefetch prefetch{tile.values, nullptr, 0};
-    if (tile.next && !tile.args.values_in_keys)
-        prefetch = {tile.values, tile.next->value, tile.args.value_cache.head_bytes};
+    const RowPrefetch prefetch = prefetch_values(tile);
     for (int32_t e = 0; e < block.count; ++e)
         values.row[block.lane[e]] = tile.values + tile.now->value[e];
     for (int64_t i = 0; i < kPairs; ++i, to += kLanes) {
@@ -211,10 +208,10 @@ PLAIT_INLINE void put_values(const Tile& tile, const KeyBlock& block, LaneValues
 PLAIT_INLINE void split_weights(const Tile& tile, int64_t first, int64_t end, uint32_t* to) {
     for (int64_t r = 0; r < kHigh && first + r < end; ++r, to += kLanes) {
         const float* p = tile.scores + (first + r) * kKeyBlock;
-        F32 a[kWeightParts], b[kWeightParts];
+        F32 a[kFloatParts], b[kFloatParts];
         split_in_three(F32::load(p), a);
         split_in_three(F32::load(p + kLanes), b);
-        for (int part = 0; part < kWeightParts; ++part)
+        for (int part = 0; part < kFloatParts; ++part)
             _mm512_store_si512(to + part * kWords, in_a_row(a[part], b[part]));
     }
 }
@@ -295,9 +292,9 @@ void run_in_tiles(int64_t begin, int64_t end, void (*body)(void* context, int64_
     for (int64_t task = begin; task < end; ++task) body(context, task);
 }
 
-// tile.rounded is [steps][parts][16 pairs of elements][rounded_words]: two halves of each query.
-void round_queries(const Tile& tile, int64_t n) {
-    const int64_t words = rounded_words(tile.args), dim = tile.args.key_dim;
+// tile.query_parts is [steps][parts][16 pairs of elements][query_words]: two halves of each query.
+void split_queries(const Tile& tile, int64_t n) {
+    const int64_t words = query_words(tile.args), dim = tile.args.key_dim;
     const auto load = [&](int64_t i, int64_t d) {
         if (i >= n) return F32::zero();
         return elements<LoadF32>(reinterpret_cast<const unsigned char*>(tile.query[i].q), d, dim);
@@ -307,13 +304,13 @@ void round_queries(const Tile& tile, int64_t n) {
             F32 x[kLanes];
             for (int64_t i = 0; i < kLanes; ++i) x[i] = load(first + i, d);
             transpose(x);
-            const int64_t row = d / kStep * kQueryParts * kHigh + d % kStep / 2;
-            uint32_t* to = tile.rounded + row * words + first;
+            const int64_t row = d / kStep * kFloatParts * kHigh + d % kStep / 2;
+            uint32_t* to = tile.query_parts + row * words + first;
             for (int64_t i = 0; i < kLanes; i += 2, to += words) {
-                F32 a[kQueryParts], b[kQueryParts];
+                F32 a[kFloatParts], b[kFloatParts];
                 split_in_three(x[i], a);
                 split_in_three(x[i + 1], b);
-                for (int part = 0; part < kQueryParts; ++part)
+                for (int part = 0; part < kFloatParts; ++part)
                     _mm512_storeu_si512(to + part * kHigh * words, side_by_side(a[part], b[part]));
             }
         }
@@ -352,7 +349,7 @@ void add_values_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin,
         LaneValues values;
         put_values<Load, kHasLow>(tile, block, values, tiles);
         // The next weights are split before these are multiplied, so that tiles wait for no store.
-        alignas(64) uint32_t weights[2][kWeightParts * kWords];
+        alignas(64) uint32_t weights[2][kFloatParts * kWords];
         int now = 0;
         split_weights(tile, begin, end, weights[now]);
         for (int64_t first = begin; first < end; first += kHigh, now = 1 - now) {

@@ -50,9 +50,9 @@ void store_tile(void* to, int64_t step) {
                                  tiles.rows[kTile][r]);
 }
 
-// Calls add(row of sums, element of a in all lanes, row of b) for every row of a and every element
+// Calls add(index of the row of a, element in all lanes, row of b) for every row of a and every element
 // of four bytes in it.
-template <int kSum, int kA, int kB, class Add>
+template <int kA, int kB, class Add>
 void for_each_element(Add add) {
     EmulatedTiles& tiles = emulated_tiles();
     for (int r = 0; r < tiles.shapes.rows[kA]; ++r)
@@ -71,7 +71,7 @@ void add_bf16_product() {
         const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
         return _mm512_castsi512_ps(_mm512_and_si512(pairs, upper));
     };
-    for_each_element<kSum, kA, kB>([&](int r, __m512i a, __m512i b) {
+    for_each_element<kA, kB>([&](int r, __m512i a, __m512i b) {
         even[r] = _mm512_fmadd_ps(low(a), low(b), even[r]);
         odd[r] = _mm512_fmadd_ps(high(a), high(b), odd[r]);
     });
@@ -88,7 +88,7 @@ void multiply_tiles() {
     clear_tile<kSum>();
     // Signed bytes of a and b: b plus 128 is unsigned, as vpdpbusd requires.
     const __m512i offset = _mm512_set1_epi8(-128), ones = _mm512_set1_epi8(1);
-    for_each_element<kSum, kA, kB>([&](int r, __m512i a, __m512i b) {
+    for_each_element<kA, kB>([&](int r, __m512i a, __m512i b) {
         __m512i& sum = emulated_tiles().rows[kSum][r];
         sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(b, offset), a);
         const __m512i sum_of_a = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, a);

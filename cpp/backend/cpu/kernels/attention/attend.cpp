@@ -76,7 +76,7 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         reinterpret_cast<Query*>(scratch + at.queries),
         nullptr,
         nullptr,
-        reinterpret_cast<uint32_t*>(scratch + at.rounded),
+        reinterpret_cast<uint32_t*>(scratch + at.query_parts),
         scratch + at.products,
     };
     float* lists = scratch + at.biases;
@@ -104,7 +104,7 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         }
     }
     if constexpr (kHasTiles)
-        if (scores_in_tiles(args)) round_queries(tile, n);
+        if (scores_in_tiles(args)) split_queries(tile, n);
     return tile;
 }
 
@@ -226,7 +226,7 @@ PLAIT_INLINE void for_each_walk(const Tile& tile, const Frame& frame, const Toke
         own.lanes += before * 16;
         own.total += before * tile.width;
         own.query += before;
-        own.rounded += before;
+        own.query_parts += before;
         if (tile.key_positions)
             own.key_positions = frame.at<const int32_t>(args.key_positions) +
                                 frame.at<const int32_t>(args.key_begin)[s];

@@ -60,8 +60,8 @@ constexpr int64_t kTileElements = 32;
 PLAIT_INLINE int64_t whole_tiles(int64_t key_dim) {
     return (key_dim + kTileElements - 1) / kTileElements * kTileElements;
 }
-// Words of a row of rounded queries: the last tile of 16 queries may start at any of them.
-PLAIT_INLINE int64_t rounded_words(const AttendArgs& args) { return args.tile_queries + 16; }
+// Words of a row of split queries: the last tile of 16 queries may start at any of them.
+PLAIT_INLINE int64_t query_words(const AttendArgs& args) { return args.tile_queries + 16; }
 
 // The number of distances for which a head has a bias.
 PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
@@ -71,7 +71,7 @@ PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
 // The parts of a worker's scratch, as offsets in floats.
 struct AttendScratch {
     int64_t rows, squares, positions, scores, partial, lanes, total, biases, queries;
-    int64_t rounded, products;  // in tiles
+    int64_t query_parts, products;  // in tiles
     int64_t end;
 };
 
@@ -92,9 +92,9 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     s.total = s.lanes + n * 16;                                       // [n, width]
     s.biases = s.total + n * width;                                   // [n, bias_row]
     s.queries = s.biases + (n * bias_row(args) + 15) / 16 * 16;
-    s.rounded = s.queries + n * kQueryFloats;  // [key_dim * 3 / 2, rounded_words]
-    s.products = s.rounded;                    // [16, width]
-    if (args.in_tiles) s.products += whole_tiles(args.key_dim) / 2 * 3 * rounded_words(args);
+    s.query_parts = s.queries + n * kQueryFloats;  // [key_dim * 3 / 2, query_words]
+    s.products = s.query_parts;                    // [16, width]
+    if (args.in_tiles) s.products += whole_tiles(args.key_dim) / 2 * 3 * query_words(args);
     s.end = s.products + (args.in_tiles ? 16 * width : 0);
     return s;
 }

@@ -72,7 +72,7 @@ struct Tile {
     Query* query;
     const BlockRows* now;   // of the current block
     const BlockRows* next;  // of the next block, or null
-    uint32_t* rounded;      // the queries, for products in tiles: element by element
+    uint32_t* query_parts;  // the queries, for products in tiles: element by element
     float* products;        // [16, width], of a tile of queries
 
     PLAIT_INLINE_MEMBER int64_t queries() const { return tokens * heads; }
@@ -85,9 +85,19 @@ struct Tile {
         lanes += n * 16;
         total += n * width;
         query += n;
-        rounded += n;
+        query_parts += n;
     }
 };
+
+// The keys of the next block, and its values unless keys contain them.
+PLAIT_INLINE RowPrefetch prefetch_keys(const Tile& tile) {
+    if (!tile.next) return {tile.keys, nullptr, 0};
+    return {tile.keys, tile.next->key, tile.args.key_cache.head_bytes};
+}
+PLAIT_INLINE RowPrefetch prefetch_values(const Tile& tile) {
+    if (!tile.next || tile.args.values_in_keys) return {tile.values, nullptr, 0};
+    return {tile.values, tile.next->value, tile.args.value_cache.head_bytes};
+}
 
 // With at least this many queries, it is faster to decode and transpose a block once for all of
 // them.
@@ -117,8 +127,8 @@ PLAIT_INLINE bool scores_in_tiles(const AttendArgs& args) {
 PLAIT_INLINE bool adds_in_tiles(const AttendArgs& args) {
     return multiplies_in_tiles(args, args.value_cache.dtype);
 }
-// Sets tile.rounded to queries 0 <= i < n.
-void round_queries(const Tile& tile, int64_t n);
+// Sets tile.query_parts of queries 0 <= i < n.
+void split_queries(const Tile& tile, int64_t n);
 void score_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
 // Takes p by lane.
 void add_values_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);

@@ -170,8 +170,7 @@ static inline void products(const Tile& tile, Keys& keys, uint32_t lanes, int64_
 // Computes the scores of queries begin <= i < end, by lane. Lanes without a key are unspecified.
 void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.key_cache;
-    Keys keys{tile.keys, tile.now->key, {tile.keys, nullptr, 0}};
-    if (tile.next) keys.prefetch = {tile.keys, tile.next->key, cache.head_bytes};
+    Keys keys{tile.keys, tile.now->key, prefetch_keys(tile)};
     // Transposing reads each key once, so it can decode it as well.
     const bool in_place = transposes(end - begin) && !tile.args.values_in_keys &&
                           (is_float(cache.dtype) || cache.dtype == DType::q8_0);

@@ -86,9 +86,7 @@ static inline void add_values(const Tile& tile, const KeyBlock& block, Values& v
 
 void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
     const CacheLayout& cache = tile.args.value_cache;
-    Values values{tile.values, tile.now->value, {tile.values, nullptr, 0}, 0, 0};
-    if (tile.next && !tile.args.values_in_keys)
-        values.prefetch = {tile.values, tile.next->value, cache.head_bytes};
+    Values values{tile.values, tile.now->value, prefetch_values(tile), 0, 0};
     const bool whole = tile.width <= cache.head_elements;  // no register reads past a head's end
     const bool few = end - begin < kManyQueries;
     if (whole && cache.dtype == DType::f32)
