@@ -43,9 +43,10 @@ constexpr bool kTakeOver = true;
 
 constexpr uint32_t kFewTasks = 8;
 
-// A thread takes over a chunk after waiting this many times as long as it would need to compute the
-// chunk.
-constexpr uint64_t kPatience = 2;
+// A thread takes over a chunk after waiting this many times as long as the chunk should take, and
+// each time that the same chunk is taken over again, kMorePatience times as long: tasks of one step
+// may differ, and two threads must not take a chunk from each other for ever.
+constexpr uint64_t kPatience = 2, kMorePatience = 8;
 
 // A worker spins for at least this time before it sleeps. It is longer than a caller needs to
 // sample a token, but too short to be a noticeable load.
@@ -138,12 +139,13 @@ bool Threads::help(Job& job, size_t step, int thread, uint32_t run) {
         if (!slot.taken.compare_exchange_weak(taken, tagged(run, end), std::memory_order_acq_rel,
                                               std::memory_order_acquire))
             continue;
-        work(job, step, thread, run, begin, end);
+        work(job, step, thread, run, begin, end, kPatience);
         taken = slot.taken.load(std::memory_order_acquire);
     }
 }
 
-void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end) {
+void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end,
+                   uint64_t patience) {
     Job::Slot& slot = job.slots_[step];
     if (!slot.redo.load(std::memory_order_relaxed)) {
         job.work(step, thread, begin, end, nullptr);
@@ -155,29 +157,32 @@ void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t beg
     self.step.store(step, std::memory_order_relaxed);
     self.begin.store(begin, std::memory_order_relaxed);
     self.end.store(end, std::memory_order_relaxed);
+    self.patience.store(patience, std::memory_order_relaxed);
     self.claim.open();
     const uint64_t start = platform::ticks();
     job.work(step, thread, begin, end, &self.claim);
-    const uint64_t took = platform::ticks() - start;
+    const uint64_t took = (platform::ticks() - start) / (end - begin);
     if (!self.claim.close()) return;
-    self.ticks = took / (end - begin);
+    const uint64_t before = slot.ticks.load(std::memory_order_relaxed);
+    slot.ticks.store(std::max(took, before - before / 8), std::memory_order_relaxed);
     slot.done.fetch_add(end - begin, std::memory_order_release);
 }
 
 bool Threads::take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited) {
-    const uint64_t a_task = threads_[static_cast<size_t>(thread)].ticks;
+    const uint64_t a_task = job.slots_[step].ticks.load(std::memory_order_relaxed);
     for (int i = 0; i < size(); ++i) {
         Thread& other = threads_[static_cast<size_t>(i)];
         uint64_t seen = 0;
         if (i == thread || !other.claim.is_open(&seen)) continue;
         const uint32_t begin = other.begin.load(std::memory_order_relaxed);
         const uint32_t end = other.end.load(std::memory_order_relaxed);
+        const uint64_t patience = other.patience.load(std::memory_order_relaxed);
         if (other.run.load(std::memory_order_relaxed) != run ||
             other.step.load(std::memory_order_relaxed) != step ||
-            waited < kPatience * a_task * (end - begin) || !other.claim.take_over(seen))
+            waited < patience * a_task * (end - begin) || !other.claim.take_over(seen))
             continue;
         taken_over_.fetch_add(1, std::memory_order_relaxed);
-        work(job, step, thread, run, begin, end);
+        work(job, step, thread, run, begin, end, patience * kMorePatience);
         return true;
     }
     return false;

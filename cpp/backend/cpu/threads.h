@@ -47,6 +47,8 @@ private:
         std::atomic<uint64_t> done{0};   // the number of finished tasks
         std::atomic<uint32_t> grain{1};
         std::atomic<bool> redo{false};
+        // About the longest time that a task of this step took recently, also in earlier runs.
+        std::atomic<uint64_t> ticks{0};
     };
     std::vector<Cut> cuts_;
     std::vector<Slot> slots_;
@@ -81,8 +83,10 @@ private:
     void publish(Job& job);
     // Takes chunks of a step until all of its tasks are taken. Returns false if the run is over.
     bool help(Job& job, size_t step, int thread, uint32_t run);
-    // Executes a chunk that this thread has taken.
-    void work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end);
+    // Executes a chunk that this thread has taken. Another thread takes it over once it has waited
+    // `patience` times as long as the chunk should take.
+    void work(Job& job, size_t step, int thread, uint32_t run, uint32_t begin, uint32_t end,
+              uint64_t patience);
     bool take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited);
     void wait_done(Job& job, size_t step, int thread, uint32_t run);
     void abandon(Job& job, size_t step, uint32_t run);
@@ -100,8 +104,7 @@ private:
         // The tasks of the claim.
         std::atomic<size_t> step{0};
         std::atomic<uint32_t> run{0}, begin{0}, end{0};
-        uint64_t ticks =
-            0;  // time per task of the thread's last chunk; only this thread accesses it
+        std::atomic<uint64_t> patience{0};
     };
     std::unique_ptr<Thread[]> threads_;
     const Job* last_ = nullptr;

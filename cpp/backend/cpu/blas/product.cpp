@@ -7,14 +7,13 @@
 #include "backend/cpu/blas/library.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/common/table.h"
-#include "backend/cpu/kernels/products/linear.h"
 #include "backend/cpu/kernels/products/product_job.h"
 #include "backend/cpu/kernels/products/read_columns.h"
 
 namespace plait::cpu::blas {
 namespace {
 
-constexpr int64_t kMinRows = kRedoRows + 1;  // a task of few rows may be done twice: linear.h
+constexpr int64_t kMinRows = kRedoRows + 1;  // a task of few rows may be done twice
 // Max outputs and rows of a call of cblas_sgemm(), and its max columns: a multiple of every block.
 constexpr int64_t kCallOutputs = 128, kCallRows = 256, kCallColumns = 512;
 constexpr int64_t kMinOutputs = 32;  // of a task

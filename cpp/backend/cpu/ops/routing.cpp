@@ -37,9 +37,10 @@ void bind(const ops::ExpertLinear& op, const CpuNode& node, Binder& binder) {
     args.fixed_rows = shape[0];
     args.weight = binder.matrix(op.weight);
     args.threads = binder.n_threads();
-    binder.call(
-        node, binder.kernels().expert_linear, args,
-        static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1])));
+    const auto scratch =
+        static_cast<uint64_t>(expert_linear_scratch_bytes(args.weight, shape[0] * shape[1]));
+    binder.call(node, binder.kernels().expert_linear, args, scratch).redo =
+        kErased<expert_linear_redo>;
 }
 
 template <>

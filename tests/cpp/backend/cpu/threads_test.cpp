@@ -245,6 +245,44 @@ TEST(Threads, AChunkThatMayNotBeRepeatedIsWaitedFor) {
     threads.forget(job);
 }
 
+// The time of a task says little about the next one, as with experts of few and of many rows. A
+// thread takes a long task for one that hangs, but two threads must not take it from each other
+// again and again.
+TEST(Threads, LongTasksAmongShortOnesAreRepeatedAFewTimes) {
+    PLAIT_NEEDS_TAKE_OVER;
+    class Uneven final : public Job {
+    public:
+        Uneven() : Job(8) {
+            for (size_t i = 0; i < steps(); ++i) cut(i, {.tasks = 64, .redo = true});
+        }
+        void work(size_t step, int, int64_t begin, int64_t end, Claim* claim) noexcept override {
+            using Clock = std::chrono::steady_clock;
+            const bool is_long = step % 2 == 1 && end == 64;
+            if (is_long) {
+                ++long_ones_;
+                const Clock::time_point until = Clock::now() + std::chrono::milliseconds(2);
+                while (Clock::now() < until) {
+                }
+            }
+            if (!claim->begin_commit()) return;
+            ran_ += end - begin;
+            claim->end_commit();
+        }
+        int64_t long_ones() const { return long_ones_; }
+        int64_t ran() const { return ran_; }
+
+    private:
+        std::atomic<int64_t> long_ones_{0}, ran_{0};
+    };
+    Threads threads(2);
+    Uneven job;
+    constexpr int kRuns = 10;
+    for (int run = 0; run < kRuns; ++run) ASSERT_TRUE(threads.run(job, never));
+    EXPECT_EQ(job.ran(), kRuns * 8 * 64);
+    EXPECT_LE(job.long_ones(), kRuns * 4 * 8);
+    threads.forget(job);
+}
+
 // With many more threads than cores, some are always suspended. Each commit belongs to one task.
 TEST(Threads, EveryTaskIsCommittedOnceUnderOversubscription) {
     class Squares final : public Job {

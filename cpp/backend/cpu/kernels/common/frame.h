@@ -20,6 +20,11 @@ struct Ref {
     uint8_t base = kFixed;
 };
 
+// True if a thread that the operating system has suspended may still read the memory after the run:
+// the arena and the inputs live until no thread reads them (Threads::settle), but the caller may
+// free outputs.
+PLAIT_INLINE bool outlives_run(Ref ref) { return ref.base == kArena || ref.base == kInputs; }
+
 struct Frame {
     unsigned char* base[kBases];  // base[kFixed] is null
     int32_t n_tokens;

@@ -1,5 +1,7 @@
 // Products with the matrices of experts, and the weighted sum of their results.
 #include "backend/cpu/kernels/products/experts.h"
+
+#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/kernels/products/product.h"
 #include "backend/cpu/simd/simd.h"
 
@@ -24,14 +26,18 @@ Groups groups_of(const ExpertLinearArgs& args, const Frame& frame) {
     return g;
 }
 
-// Lists the pairs of a group in `rows` and returns their number.
+// Lists the pairs of a group in `rows` and returns their number. Loads with acquire, as
+// Claim::holds() requires.
 int64_t gather(const Groups& g, const int32_t* routes, int64_t group, int32_t* rows,
                int32_t* expert) {
     const bool by_pair = g.groups == g.pairs;
-    *expert = by_pair ? routes[2 * group] : static_cast<int32_t>(group);
+    const auto expert_of = [&](int64_t pair) {
+        return __atomic_load_n(&routes[2 * pair], __ATOMIC_ACQUIRE);
+    };
+    *expert = by_pair ? expert_of(group) : static_cast<int32_t>(group);
     int64_t n = 0;
     for (int64_t pair = 0; pair < g.pairs; ++pair) {
-        if (routes[2 * pair] != *expert) continue;
+        if (expert_of(pair) != *expert) continue;
         if (by_pair && pair < group) return 0;
         rows[n++] = static_cast<int32_t>(pair);
     }
@@ -62,6 +68,7 @@ void expert_linear(const ExpertLinearArgs& args, const Frame& frame, const Worke
         const int64_t group = task / g.panel_tasks;
         if (group != gathered) n = gather(g, routes, group, rows, &expert);
         gathered = group;
+        if (worker.claim && !worker.claim->holds()) return;  // routes may be those of a later run
         if (n == 0) continue;
         Product product{};
         product.weight = &w;
@@ -75,8 +82,11 @@ void expert_linear(const ExpertLinearArgs& args, const Frame& frame, const Worke
         product.x_rows = g.pairs / product.x_share;
         product.n = n;
         const int64_t panel = task % g.panel_tasks * g.panels;
-        const int64_t stop = panel + g.panels;
-        multiply(product, panel, stop < w.panels() ? stop : w.panels(), scratch);
+        const int64_t last = panel + g.panels < w.panels() ? panel + g.panels : w.panels();
+        if (worker.claim)
+            multiply_claimed(product, g.pairs, panel, last, g.panels, *worker.claim, scratch);
+        else
+            multiply(product, panel, last, scratch);
     }
 }
 

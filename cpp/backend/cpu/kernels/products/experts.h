@@ -45,7 +45,14 @@ struct ExpertLinearArgs {
 
 // Scratch bytes of one thread for at most `pairs` pairs of a row and a rank.
 PLAIT_INLINE int64_t expert_linear_scratch_bytes(const PackedWeight& weight, int64_t pairs) {
-    return product_scratch_bytes(weight) + 4 * pairs;
+    return 4 * pairs + kRedoFloats * 4 + product_scratch_bytes(weight);
+}
+
+// True if tasks may be repeated.
+PLAIT_INLINE bool expert_linear_redo(const ExpertLinearArgs& args, const Frame& frame) {
+    const int64_t rows = frame.rows(args.extent, args.fixed_rows);
+    return outlives_run(args.x) && outlives_run(args.routes) && rows <= kRedoRows &&
+           rows * args.used * args.weight.lanes <= kRedoFloats;
 }
 
 // Sums the results of a token's experts.

@@ -1,6 +1,5 @@
 // linear multiplies all rows by one matrix, head_linear each head by its own.
 #include "backend/cpu/kernels/products/linear.h"
-#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/kernels/products/product.h"
 
 namespace plait::cpu::PLAIT_ISA {
@@ -34,34 +33,6 @@ Product product_of(const LinearArgs& args, const Frame& frame, int64_t n) {
     return product;
 }
 
-// Multiplies all rows by panels [begin, end), `together` panels at a time: computes them in
-// scratch, then commits them.
-void commit_panels(const Product& product, int64_t begin, int64_t end, int64_t together,
-                   const Worker& worker) {
-    const PackedWeight& w = *product.weight;
-    auto* const made = reinterpret_cast<float*>(worker.scratch);
-    unsigned char* const scratch = worker.scratch + kRedoFloats * 4;
-    for (; begin < end; begin += together) {
-        const int64_t last = begin + together < end ? begin + together : end;
-        const int64_t first = begin * w.lanes;
-        const int64_t columns = (last * w.lanes < w.rows ? last * w.lanes : w.rows) - first;
-        Product part = product;
-        part.y = made;
-        part.y_columns = together * w.lanes;
-        part.y_begin = first;
-        part.residual = nullptr;
-        multiply(part, begin, last, scratch);
-        if (!worker.claim->begin_commit()) return;
-        for (int64_t r = 0; r < product.n; ++r) {
-            const int64_t at = r * product.y_columns + first;
-            const float* from = made + r * part.y_columns;
-            for (int64_t i = 0; i < columns; ++i)
-                product.y[at + i] = product.residual ? from[i] + product.residual[at + i] : from[i];
-        }
-        worker.claim->end_commit();
-    }
-}
-
 }  // namespace
 
 // Tasks with the same panels follow each other.
@@ -75,9 +46,10 @@ void linear(const LinearArgs& args, const Frame& frame, const Worker& worker, in
     // With a single row group the weights are read once, so one call takes all panels.
     const bool once = n <= kMaxTileRows;
     if (worker.claim) {
-        const int64_t fits = kRedoFloats / (n * w.lanes);
-        const int64_t together = once || fits < cut.panels ? fits : cut.panels;
-        return commit_panels(product, begin * cut.panels, stop(end * cut.panels), together, worker);
+        const int64_t first = begin * cut.panels, last = stop(end * cut.panels);
+        const int64_t together = once ? last - first : cut.panels;
+        multiply_claimed(product, n, first, last, together, *worker.claim, worker.scratch);
+        return;
     }
     for (int64_t task = begin, last; task < end; task = last) {
         last = once ? end : task + 1;

@@ -17,17 +17,9 @@ struct LinearArgs {
     PackedWeight weight;
 };
 
-// With at most kRedoRows rows, another thread may repeat tasks of a thread that the operating
-// system has suspended. Outputs are then computed in kRedoFloats floats of the scratch, in front of
-// the scratch of the product, and committed only while the thread still owns the tasks.
-constexpr int64_t kRedoRows = 2 * kMaxTileRows;
-constexpr int64_t kRedoFloats = 16 * kKiB;
-
-// True if tasks may be repeated. The suspended thread may still read x after the run. The arena and
-// the inputs live until no thread reads them (Threads::settle), but the caller may free outputs.
+// True if tasks may be repeated.
 PLAIT_INLINE bool linear_redo(const LinearArgs& args, const Frame& frame) {
-    const bool outlives_run = args.x.base == kArena || args.x.base == kInputs;
-    return outlives_run && frame.rows(args.extent, args.fixed_rows) <= kRedoRows;
+    return outlives_run(args.x) && frame.rows(args.extent, args.fixed_rows) <= kRedoRows;
 }
 
 struct HeadLinearArgs {

@@ -6,6 +6,8 @@
 
 namespace plait::cpu {
 
+class Claim;
+
 struct Product {
     const PackedWeight* weight;
     const unsigned char* matrix;  // starts at panel number first_panel
@@ -40,6 +42,12 @@ namespace plait::cpu::PLAIT_ISA {
 // Computes the columns of y that belong to panels begin <= p < end. Each output is summed over the
 // columns in one fixed order, so its bits do not depend on the other rows or panels of the call.
 void multiply(const Product& product, int64_t begin, int64_t end, unsigned char* scratch);
+
+// As multiply(), for tasks that another thread may take over: computes up to `together` panels at a
+// time in the first kRedoFloats floats of the scratch and commits them. y has y_rows rows, whose
+// outputs for one panel fit there.
+void multiply_claimed(const Product& product, int64_t y_rows, int64_t begin, int64_t end,
+                      int64_t together, Claim& claim, unsigned char* scratch);
 
 // multiply() for weights of one type. They take seconds to compile, so each block type has a file
 // of its own, which CMake makes from block_product.cpp.in.

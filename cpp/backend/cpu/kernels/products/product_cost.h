@@ -157,6 +157,12 @@ PLAIT_INLINE ProductCut cut_product(const PackedWeight& weight, int64_t rows, in
     return cut;
 }
 
+// With at most kRedoRows rows, another thread may repeat tasks of a thread that the operating
+// system has suspended. Outputs are then computed in kRedoFloats floats of the scratch, in front of
+// the scratch of the product, and committed only while the thread still owns the tasks.
+constexpr int64_t kRedoRows = 2 * kMaxTileRows;
+constexpr int64_t kRedoFloats = 16 * kKiB;
+
 // Bytes of a tile of quantised rows with up to two sums for every 32 columns of each, or of a tile
 // of rows in BF16. The same rows in pairs follow it, if the instruction set multiplies matrices.
 PLAIT_INLINE int64_t paired_scratch(int64_t columns) { return kMaxTileRows * 2 * columns; }

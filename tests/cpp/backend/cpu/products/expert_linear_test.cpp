@@ -1,3 +1,4 @@
+#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/products/products.h"
 
 namespace plait::cpu::products {
@@ -63,6 +64,55 @@ TEST_P(ExpertLinear, IsTheLinearOfEachPairsExpert) {
             }
         }
     }
+}
+
+// The bits do not depend on whether results are committed in pieces. A thread that lost its claim
+// writes nothing, and does not follow routes that are no longer those of its run.
+TEST_P(ExpertLinear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
+    const auto [isa, dtype] = GetParam();
+    const int64_t columns = is_block_type(dtype) ? 256 : 77, out = 1027;
+    for (const Routing r : {Routing{1, 2, 8}, Routing{3, 8, 8}, Routing{kRedoRows, 4, 5}}) {
+        One one(isa, {dtype, {r.experts, out, columns}});
+        const std::vector<int32_t> routes = random_routes(r, 3);
+        const std::vector<float> bias = random_values(static_cast<size_t>(r.experts * out), 8);
+        const Input x(isa, dtype, random_values(static_cast<size_t>(r.rows * columns), 2), columns);
+        const auto made = [&](const std::vector<int32_t>& routed, int64_t grain, Claim* claim) {
+            return expert_linear(isa, one.packed(), x, {routed, r.rows, r.used, false}, bias, grain,
+                                 claim);
+        };
+        const std::vector<float> plain = made(routes, 1 << 20, nullptr);
+        for (const int64_t grain : {1 << 20, 1, -3}) {
+            Claim claim;
+            claim.open();
+            EXPECT_EQ(made(routes, grain, &claim), plain) << r.rows << " rows, " << grain;
+            EXPECT_TRUE(claim.close());
+        }
+        Claim lost;
+        lost.open();
+        uint64_t seen = 0;
+        ASSERT_TRUE(lost.is_open(&seen) && lost.take_over(seen));
+        const std::vector<int32_t> overwritten(routes.size(), 0x7f7f7f7f);
+        EXPECT_EQ(made(overwritten, 1 << 20, &lost), std::vector<float>(plain.size(), 12345.0f));
+        EXPECT_FALSE(lost.close());
+    }
+}
+
+// A thread that lost its claim may read x and the routes after the run.
+TEST(ExpertLinearRedo, RequiresFewRowsAndInputsThatOutliveTheRun) {
+    ExpertLinearArgs args{};
+    args.weight.lanes = 16;
+    const auto may = [&](uint8_t x, uint8_t routes, int64_t rows, int32_t used) {
+        args.x = {64, x};
+        args.routes = {64, routes};
+        args.fixed_rows = rows;
+        args.used = used;
+        return expert_linear_redo(args, Frame{});
+    };
+    EXPECT_TRUE(may(kArena, kArena, 1, 8) && may(kInputs, kArena, kRedoRows, 64));
+    EXPECT_FALSE(may(kArena, kArena, kRedoRows + 1, 1));
+    EXPECT_FALSE(may(kArena, kArena, kRedoRows, 65));  // outputs of a panel exceed the scratch
+    EXPECT_FALSE(may(kOutput0, kArena, 1, 8));
+    EXPECT_FALSE(may(kArena, kOutput1, 1, 8));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ExpertLinear, testing::ValuesIn(cases()), case_name);

@@ -196,7 +196,7 @@ struct Routed {
 
 inline std::vector<float> expert_linear(Isa isa, const PackedWeight& weight, const Input& x,
                                         const Routed& routed, const std::vector<float>& bias,
-                                        int64_t grain = 1 << 20) {
+                                        int64_t grain = 1 << 20, Claim* claim = nullptr) {
     const int64_t pairs = routed.rows * routed.used;
     std::vector<float> y(static_cast<size_t>(pairs * weight.rows), 12345.0f);
     ExpertLinearArgs args{};
@@ -210,7 +210,7 @@ inline std::vector<float> expert_linear(Isa isa, const PackedWeight& weight, con
     args.fixed_rows = routed.rows;
     args.weight = weight;
     run(kernels(isa).expert_linear, args, grain,
-        static_cast<uint64_t>(expert_linear_scratch_bytes(weight, pairs)));
+        static_cast<uint64_t>(expert_linear_scratch_bytes(weight, pairs)), claim);
     return y;
 }
 
