@@ -444,7 +444,9 @@ def busy_cores():
 @pytest.mark.usefixtures("busy_cores")
 def test_preempted_threads_change_no_bit(tiny, tmp_path, record_property):  # G20
     """More threads than cores beside them: chunks change hands, plans come and go."""
-    experts = plait.Model(gguf_writer.write(tmp_path / "experts.gguf", *lora_models.model("mixtral")))
+    experts = plait.Model(
+        gguf_writer.write(tmp_path / "experts.gguf", *lora_models.model("mixtral"))
+    )
     for model in (tiny, experts):
         with plait.Context(model, n_ctx=64, n_seq_max=3, threads=1) as ctx:
             want = conversation(ctx, 0, 60)
