@@ -21,9 +21,7 @@ int main(int, char** argv) {
     w.rows = outputs;
     w.columns = columns;
     w.matrices = 1;
-    w.records_offset = columns / 8 * Layout::kBits * w.lanes;
-    w.panel_bytes =
-        w.records_offset + columns / plait::PLAIT_BLOCK::kElements * Layout::kRecord * w.lanes;
+    w.panel_bytes = columns / plait::PLAIT_BLOCK::kElements * Layout::kBlock * w.lanes;
     std::vector<unsigned char> weights(static_cast<size_t>(w.panel_bytes * w.panels()));
     std::vector<float> x(static_cast<size_t>(rows * columns / 32 * 10));
     std::vector<float> y(static_cast<size_t>(rows * outputs));

@@ -141,20 +141,19 @@ void lay_rows(const Strip& s) {
 // The place of a panel's part. The next part is prefetched into the second level cache while this
 // one is multiplied.
 struct Part {
-    const unsigned char* parts[2];  // codes, records
-    int64_t bytes[2];
+    const unsigned char* blocks;
+    int64_t bytes;
 
     void prefetch(int tile, int tiles) const {
-        for (int i = 0; i < 2; ++i)
-            for (int64_t at = bytes[i] * tile / tiles; at < bytes[i] * (tile + 1) / tiles; at += 64)
-                __builtin_prefetch(parts[i] + at, 0, 2);
+        for (int64_t at = bytes * tile / tiles; at < bytes * (tile + 1) / tiles; at += 64)
+            __builtin_prefetch(blocks + at, 0, 2);
     }
 };
 
 // Unpacks a panel's part: signed codes, scales, and `lifts`, the products -scale * kSumsBase.
 // Returns true if all lifts are exact.
 template <class Block>
-bool unpack(const Strip& s, const uint8_t* codes, const uint8_t* records) {
+bool unpack(const Strip& s, const uint8_t* at) {
     using D = BlockDot<Block>;
     constexpr int kSteps = 32 / D::kUnit;
     TileScratch& to = s.scratch;
@@ -163,13 +162,13 @@ bool unpack(const Strip& s, const uint8_t* codes, const uint8_t* records) {
     int step = 0;
     for (int unit = 0; unit < s.used;) {
         typename D::Scales scales;
-        scales.open(records);
-        records += BlockLayout<Block>::kRecord * kLanes;
+        scales.open(at);
+        at += BlockLayout<Block>::kRecord * kLanes;
         for (int b = 0; b < Block::kElements / 32; ++b, ++unit) {
             for (int g = 0; g < 8; ++g)
-                (D::code(codes, g) - Bytes::set(D::kOffset))
+                (D::code(at, g) - Bytes::set(D::kOffset))
                     .store(to.b + unit * kUnitBytes + g * 4 * kLanes);
-            codes += 4 * kLanes * BlockLayout<Block>::kBits;
+            at += 4 * kLanes * BlockLayout<Block>::kBits;
             for (int u = 0; u < kSteps; ++u, ++step) {
                 const F32 scale = scales.scale(b * kSteps + u);
                 const F32 lift = negate(scale * base);
@@ -306,29 +305,22 @@ void multiply_strip(const Strip& s, const Part& next, float* y) {
 }
 
 template <class Block>
-void multiply_panel(const Strip& s, const uint8_t* codes, const uint8_t* records, const Part& next,
-                    float* y) {
+void multiply_panel(const Strip& s, const uint8_t* blocks, const Part& next, float* y) {
     using D = BlockDot<Block>;
     constexpr int kSteps = 32 / D::kUnit;
-    if (unpack<Block>(s, codes, records))
+    if (unpack<Block>(s, blocks))
         multiply_strip<kSteps, D::kMinimum, true>(s, next, y);
     else
         multiply_strip<kSteps, D::kMinimum, false>(s, next, y);
 }
 
-// A block type that is packed as codes and records.
+// A block type that is packed as scales and codes.
 template <class Block>
 struct Packed {
     using D = BlockDot<Block>;
-    static Part part(const PackedWeight& w, const unsigned char* panel, int64_t unit, int used) {
-        constexpr int kCodes = 4 * kLanes * BlockLayout<Block>::kBits;
-        constexpr int kRecords = BlockLayout<Block>::kRecord * kLanes,
-                      kInner = Block::kElements / 32;
-        return {{panel + unit * kCodes, panel + w.records_offset + unit / kInner * kRecords},
-                {int64_t{used} * kCodes, int64_t{used} / kInner * kRecords}};
-    }
+    using Source = Block;
     static void multiply(const Strip& s, const Part& part, const Part& next, float* y) {
-        multiply_panel<Block>(s, part.parts[0], part.parts[1], next, y);
+        multiply_panel<Block>(s, part.blocks, next, y);
     }
 };
 
@@ -336,16 +328,11 @@ struct Packed {
 template <class Block>
 struct Expanded {
     using D = BlockDot<BlockExpanded<Block>>;
-    static Part part(const PackedWeight&, const unsigned char* panel, int64_t unit, int used) {
-        constexpr int kBytes = static_cast<int>(sizeof(Block)) * kLanes;
-        constexpr int kInner = Block::kElements / 32;
-        return {{panel + unit / kInner * kBytes, nullptr}, {int64_t{used} / kInner * kBytes, 0}};
-    }
+    using Source = Block;
     static void multiply(const Strip& s, const Part& part, const Part& next, float* y) {
         unsigned char* to = s.scratch.expanded;
-        const int64_t columns = int64_t{s.used} * 32;
-        expand_panel<Block, false>(part.parts[0], columns, to);
-        multiply_panel<BlockExpanded<Block>>(s, to, to + columns * kLanes, next, y);
+        expand_panel<Block, false>(part.blocks, int64_t{s.used} * 32, to);
+        multiply_panel<BlockExpanded<Block>>(s, to, next, y);
     }
 };
 
@@ -362,7 +349,10 @@ void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t be
         return static_cast<int>(left < TileScratch::kUnits ? left : TileScratch::kUnits);
     };
     const auto part = [&](int64_t p, int64_t unit) {
-        return Type::part(w, product.matrix + p * w.panel_bytes, unit, used(unit));
+        constexpr int kInner = Type::Source::kElements / 32;
+        constexpr int kBytes = static_cast<int>(sizeof(typename Type::Source)) * kLanes;
+        return Part{product.matrix + p * w.panel_bytes + unit / kInner * kBytes,
+                    int64_t{used(unit)} / kInner * kBytes};
     };
     for (int64_t unit = 0; unit < units; unit += TileScratch::kUnits) {
         const int full = (used(unit) + kRing - 1) / kRing * kRing;

@@ -348,8 +348,7 @@ struct VectorTiles {
     static constexpr int kProducts = W::kParts == 1 ? 1 : 3;
     static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
     static constexpr int kMaxRows = W::kParts == 1 ? 8 : 2;
-    static constexpr int kCodeBytes = kFetchColumns * kLanes * 2;
-    static constexpr int kBytes = kCodeBytes;
+    static constexpr int kBytes = kFetchColumns * kLanes * 2;
 
     struct Rows {
         const float* x;

@@ -25,14 +25,14 @@
 //   ByteMatrix, Bf16Matrix  products of matrices, only if lane_bytes is 8; see block_product.h
 //   TileShape               the shape of register tiles, in panels by rows, as bench_linear.cpp
 //                           measured it:
-//     kFollowsPanels          prefetches know where a panel ends and which tiles share the next ones;
-//                             otherwise they run ahead at a distance, with fewer instructions
+//     kSharesPrefetches       the tiles of the same panels share the prefetches of the next ones;
+//                             otherwise each fetches all of them, with fewer instructions
 //     kWideForSlowCodes       wide tiles also for codes that are slow to unpack: there are enough
 //                             registers
 //     kWidePanels             panels of a wide tile; 1 if high tiles are always better
 //     kHighPanels             panels of a high tile, if it has two rows
 //     kBlockPanelsOfOneRow    panels of a block type for a single row
-//     kReadsSmallCodesInTurn  but one panel of codes below 128 on processors of AMD
+//     kReadsPanelsInTurn      but one on processors of AMD, and one of BF16 with many columns
 //     kStartsAtOffset         sums start at kSumsBase minus the offsets of the codes, so that these
 //                             need not be subtracted; kSumsBase is not 0
 //     kFloatRows              max rows of a tile of floats

@@ -17,31 +17,6 @@ uint64_t file_row_bytes(const PackedWeight& w) {
     return row_bytes(w.format, static_cast<uint64_t>(w.columns));
 }
 
-// Bytes of one row's codes and records.
-struct RowParts {
-    int64_t codes, records;
-};
-
-RowParts row_parts(DType format, int64_t columns) {
-    switch (format) {
-#define PLAIT_CASE(name, Block)                          \
-    case DType::name:                                    \
-        return {columns / 8 * BlockLayout<Block>::kBits, \
-                columns / Block::kElements * BlockLayout<Block>::kRecord};
-        PLAIT_BLOCKS(PLAIT_CASE)
-#undef PLAIT_CASE
-#define PLAIT_CASE(name, Block) \
-    case DType::name: return {columns / Block::kElements * int64_t{sizeof(Block)}, 0};
-        PLAIT_IRREGULAR_BLOCKS(PLAIT_CASE)
-#undef PLAIT_CASE
-    case DType::f32: return {columns * 4, 0};
-    case DType::f16:
-    case DType::bf16: return {columns * 2, 0};
-    case DType::i32: break;
-    }
-    throw UnsupportedError("cpu: a weight matrix of type I32 cannot be multiplied");
-}
-
 // The rows of a panel are packed side by side, so that what is written stays in the first level
 // cache, which makes some types up to four times as fast (docs/decisions/0046).
 template <class Block>
@@ -103,6 +78,8 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     while (type.shape.rank - first > 2 && type.shape[first] == 1) ++first;
     const int rank = type.shape.rank - first;
     PLAIT_CHECK(rank >= 1 && rank <= 3);
+    if (type.dtype == DType::i32)
+        throw UnsupportedError("cpu: a weight matrix of type I32 cannot be multiplied");
     PackedWeight w{};
     w.format = type.dtype;
     w.isa = isa;
@@ -112,11 +89,10 @@ PackedWeight packed_layout(const TensorType& type, Isa isa) {
     w.rows = rank == 1 ? 1 : type.shape[-2];
     w.columns = type.shape[-1];
     w.matrices = rank == 3 ? type.shape[first] : 1;
-    const RowParts parts =
-        row_parts(w.format, w.uses_bf16_matrices() ? (w.columns + 3) / 4 * 4 : w.columns);
-    w.records_offset = parts.codes * w.lanes;
-    const auto panel = static_cast<uint64_t>((parts.codes + parts.records) * w.lanes);
-    w.panel_bytes = static_cast<int64_t>(align_up(panel, static_cast<uint64_t>(4 * w.lanes)));
+    const int64_t columns = w.uses_bf16_matrices() ? (w.columns + 3) / 4 * 4 : w.columns;
+    const auto lanes = static_cast<uint64_t>(w.lanes);
+    const uint64_t panel = row_bytes(w.format, static_cast<uint64_t>(columns)) * lanes;
+    w.panel_bytes = static_cast<int64_t>(align_up(panel, 4 * lanes));
     w.matrix_bytes = w.panel_bytes * w.panels();
     w.are_streams_read_ahead = reads_streams_ahead();
     return w;

@@ -19,18 +19,21 @@
 
 namespace plait::cpu {
 
-// 32 columns of an unpacked panel. The parameters are constants of the BlockDot of the packed type.
-template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
+// Columns of an unpacked panel. The parameters are constants of the BlockDot of the packed type.
+template <int kColumns, int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned,
+          bool kIsQuick>
 struct BlockUnpacked {
-    static constexpr int kElements = 32;
+    static constexpr int kElements = kColumns;
 };
 
-template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
-struct BlockLayout<BlockUnpacked<kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> {
+template <int kColumns, int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned,
+          bool kIsQuick>
+struct BlockLayout<BlockUnpacked<kColumns, kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> {
     static constexpr int kBits = kSigned ? 16 : 8;
     // The scale of every unit, with its minimum, or with the errors of inverted factors.
     static constexpr int kFloats = kMinimum || kSigned ? 2 : 1;
-    static constexpr int kRecord = 32 / kUnit * kFloats * 4;
+    static constexpr int kRecord = kColumns / kUnit * kFloats * 4;
+    static constexpr int kBlock = kRecord + kColumns * kBits / 8;
 };
 
 }  // namespace plait::cpu
@@ -305,14 +308,16 @@ struct BlockDot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
 
 template <class D>
 using UnpackedBlock =
-    BlockUnpacked<D::kUnit, D::kMaxCode, D::kOffset, D::kMinimum, D::kSigned, D::kIsQuick>;
+    BlockUnpacked<32, D::kUnit, D::kMaxCode, D::kOffset, D::kMinimum, D::kSigned, D::kIsQuick>;
 
 template <class Block>
 constexpr bool kIsUnpacked = false;
 
-template <int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned, bool kIsQuick>
-constexpr bool kIsUnpacked<BlockUnpacked<kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> =
-    true;
+template <int kColumns, int kUnit, int kMaxCode, int kOffset, bool kMinimum, bool kSigned,
+          bool kIsQuick>
+constexpr bool
+    kIsUnpacked<BlockUnpacked<kColumns, kUnit, kMaxCode, kOffset, kMinimum, kSigned, kIsQuick>> =
+        true;
 
 template <bool kSigned>
 struct UnpackedCode {
@@ -331,12 +336,15 @@ struct UnpackedScales {
     PLAIT_INLINE_MEMBER F32 minimum(int i) const {
         return F32::load(record + (i * kFloats + 1) * kLanes);
     }
-    PLAIT_INLINE_MEMBER F32 error() const { return minimum(0); }
+    PLAIT_INLINE_MEMBER F32 error(int i) const { return minimum(i); }
 };
 
-template <int kUnit_, int kMaxCode_, int kOffset_, bool kMinimum_, bool kSigned_, bool kIsQuick_>
-struct BlockDot<BlockUnpacked<kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>> {
-    using Block = BlockUnpacked<kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>;
+template <int kColumns, int kUnit_, int kMaxCode_, int kOffset_, bool kMinimum_, bool kSigned_,
+          bool kIsQuick_>
+struct BlockDot<
+    BlockUnpacked<kColumns, kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>> {
+    using Block =
+        BlockUnpacked<kColumns, kUnit_, kMaxCode_, kOffset_, kMinimum_, kSigned_, kIsQuick_>;
     using Scales = UnpackedScales<BlockLayout<Block>::kFloats>;
     using Code = typename UnpackedCode<kSigned_>::Type;
     static constexpr int kUnit = kUnit_, kMaxCode = kMaxCode_, kOffset = kOffset_;

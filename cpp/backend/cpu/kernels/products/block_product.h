@@ -61,7 +61,7 @@ struct BlockTiles {
     static constexpr int kPanels = kWide ? TileShape::kWidePanels : TileShape::kHighPanels;  // max
     static constexpr int kCodeBytes = 4 * kLanes * BlockLayout<Block>::kBits;  // of 32 columns
     static constexpr int kRecordBytes = BlockLayout<Block>::kRecord * kLanes;  // of a block
-    static constexpr int kBytes = kCodeBytes + kRecordBytes * 32 / Block::kElements;
+    static constexpr int kBytes = BlockLayout<Block>::kBlock * kLanes * 32 / Block::kElements;
     static constexpr int kUnits = 32 / D::kUnit;
     static constexpr int kGroups = groups_of(D::kMaxCode, D::kUnit);
     static constexpr bool kStartsAtOffset = TileShape::kStartsAtOffset && D::kOffset != 0;
@@ -82,8 +82,7 @@ template <int P, int T>
 PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activations& activations,
                                                  int row, int64_t first, PanelPrefetch prefetch) {
     const PackedWeight& w = *job.product->weight;
-    const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
-    const uint8_t* records = codes + w.records_offset;
+    const uint8_t* at = job.product->matrix + first * w.panel_bytes;
     const int8_t* a = activations.codes;
     const float* scales = activations.scales;
     const float* sums = activations.sums;
@@ -95,9 +94,8 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 
     for (int64_t n = 0; n < w.columns; n += Block::kElements) {
         typename D::Scales s[P];
-        for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
-        prefetch.template fetch_records<P>(records, kRecordBytes);
-        records += kRecordBytes;
+        for (int p = 0; p < P; ++p) s[p].open(at + p * w.panel_bytes);
+        at += kRecordBytes;
         for (int b = 0; b < Block::kElements / 32; ++b) {
             prefetch.template fetch<P>();
             F32 t[P][T];
@@ -109,10 +107,10 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                 for (int g = 0; g < D::kUnit / 4; ++g) {
                     const int group = u * D::kUnit / 4 + g;
                     if (T > 4 && g == 4) load_no_earlier();
-                    decltype(D::code(codes, 0)) code[P];
+                    decltype(D::code(at, 0)) code[P];
 #pragma GCC unroll 4
                     for (int p = 0; p < P; ++p) {
-                        code[p] = D::code(codes + p * w.panel_bytes, group);
+                        code[p] = D::code(at + p * w.panel_bytes, group);
                         if constexpr (kSigns == Signs::kInverted)
                             of_zeros[p].template add<kSigns, D::kUnit / 4>(code[p], Bytes::set(0),
                                                                            g);
@@ -134,7 +132,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
                         if constexpr (kSigns == Signs::kInverted)
                             x = x - of_zeros[p].value();
                         else if constexpr (kSigns == Signs::kSplit)
-                            x = x - s[p].error();
+                            x = x - s[p].error(b * kUnits + u);
                         else if constexpr (D::kOffset != 0 && !kStartsAtOffset)
                             x = x - F32::set(sums[u * rows + r]);
                         else if constexpr (kSumsBase != 0)
@@ -152,7 +150,7 @@ PLAIT_INLINE_MEMBER void BlockTiles<Block>::tile(const TileJob& job, const Activ
 #pragma GCC unroll 4
                 for (int p = 0; p < P; ++p) y[p][r] = fma(t[p][r], scale, y[p][r]);
             }
-            codes += kCodeBytes;
+            at += kCodeBytes;
             a += 32 * rows;
             scales += rows;
             sums += kUnits * rows;
@@ -170,12 +168,12 @@ struct SingleRow : Tiles {
     template <int P, int T>
     PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const typename Tiles::Rows& rows,
                                          int row, int64_t first, PanelPrefetch prefetch) {
-        // Some processors read several panels of bytes ahead better than prefetches do, if they are
-        // longer than a page, but not their records (docs/decisions/0055).
+        // Some processors read a stream ahead faster than prefetches do, and several streams of bytes
+        // if each is longer than a page (docs/decisions/0055 and 0057).
         const PackedWeight& w = *job.product->weight;
-        if (TileShape::kFollowsPanels && P > 1 && kCodesAreBytes && w.are_streams_read_ahead &&
-            w.panel_bytes > kPageBytes && job.groups == 1)
-            prefetch.leave_codes(w.records_offset, Tiles::kBytes - Tiles::kCodeBytes);
+        if (w.are_streams_read_ahead && job.groups == 1 &&
+            (P == 1 || (kCodesAreBytes && w.panel_bytes > kPageBytes)))
+            prefetch.bytes = 0;
         Tiles::template tile<P, T>(job, rows, row, first, prefetch);
     }
 };
@@ -278,7 +276,7 @@ struct PairTiles {
     using D = typename Tiles::D;
     using Rows = PairedRows;
     static constexpr int kMaxRows = kRows;
-    static constexpr int kCodeBytes = Tiles::kCodeBytes, kBytes = Tiles::kBytes;
+    static constexpr int kBytes = Tiles::kBytes;
 
     // Starts the sums of pair r at the four numbers from starts + 4 * r.
     template <int P, int kPairs>
@@ -312,8 +310,7 @@ struct PairTiles {
                                          int64_t first, const PanelPrefetch&) {
         constexpr int kPairs = (T + 1) / 2, kUnits = Tiles::kUnits, kSteps = D::kUnit / 8;
         const PackedWeight& w = *job.product->weight;
-        const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
-        const uint8_t* records = codes + w.records_offset;
+        const uint8_t* at = job.product->matrix + first * w.panel_bytes;
         const int8_t* a = rows.codes;
         const float *scales = rows.scales, *sums = rows.sums;
         const int64_t pairs = rows.pairs;
@@ -325,12 +322,12 @@ struct PairTiles {
 
         for (int64_t n = 0; n < w.columns; n += Tiles::kElements) {
             typename D::Scales s[P];
-            for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
-            records += Tiles::kRecordBytes;
+            for (int p = 0; p < P; ++p) s[p].open(at + p * w.panel_bytes);
+            at += Tiles::kRecordBytes;
             for (int b = 0; b < Tiles::kElements / 32; ++b) {
                 for (int p = 0; p < P; ++p)
-                    for (int i = 0; i < kCodeBytes; i += 64)
-                        __builtin_prefetch(codes + ahead + p * w.panel_bytes + i, 0, 2);
+                    for (int i = 0; i < kBytes; i += 64)
+                        __builtin_prefetch(at + ahead + p * w.panel_bytes + i, 0, 2);
                 F32 t[P][kPairs][2];
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
@@ -343,7 +340,7 @@ struct PairTiles {
 #pragma GCC unroll 2
                         for (int p = 0; p < P; ++p)
                             for (int q = 0; q < 2; ++q)
-                                code[p][q] = D::code(codes + p * w.panel_bytes, 2 * step + q);
+                                code[p][q] = D::code(at + p * w.panel_bytes, 2 * step + q);
 #pragma GCC unroll 4
                         for (int r = 0; r < kPairs; ++r) {
                             const Bytes two = Bytes::load(
@@ -369,7 +366,7 @@ struct PairTiles {
                     for (int p = 0; p < P; ++p)
                         for (int q = 0; q < 2; ++q) y[p][r][q] = fma(t[p][r][q], scale, y[p][r][q]);
                 }
-                codes += Tiles::kCodeBytes;
+                at += Tiles::kCodeBytes;
                 a += 64 * pairs;
                 scales += 4 * pairs;
                 sums += 4 * kUnits * pairs;
@@ -391,7 +388,7 @@ struct OneRowTiles {
     using D = typename Tiles::D;
     using Rows = typename Tiles::Rows;
     static constexpr int kMaxRows = 1;
-    static constexpr int kCodeBytes = Tiles::kCodeBytes, kBytes = Tiles::kBytes;
+    static constexpr int kBytes = Tiles::kBytes;
 
     template <int P, int T>
     PLAIT_INLINE_MEMBER static void tile(const TileJob& job, const Rows& x, int row, int64_t first,
@@ -399,8 +396,7 @@ struct OneRowTiles {
         constexpr int kAhead = 2048;  // bytes of each panel
         constexpr int kUnits = Tiles::kUnits, kSteps = D::kUnit / 8;
         const PackedWeight& w = *job.product->weight;
-        const uint8_t* codes = job.product->matrix + first * w.panel_bytes;
-        const uint8_t* records = codes + w.records_offset;
+        const uint8_t* at = job.product->matrix + first * w.panel_bytes;
         const int8_t* a = x.codes;
         const float *scales = x.scales, *sums = x.sums;
         F32 y[P];
@@ -408,12 +404,12 @@ struct OneRowTiles {
 
         for (int64_t n = 0; n < w.columns; n += Tiles::kElements) {
             typename D::Scales s[P];
-            for (int p = 0; p < P; ++p) s[p].open(records + p * w.panel_bytes);
-            records += Tiles::kRecordBytes;
+            for (int p = 0; p < P; ++p) s[p].open(at + p * w.panel_bytes);
+            at += Tiles::kRecordBytes;
             for (int b = 0; b < Tiles::kElements / 32; ++b) {
                 for (int p = 0; p < P; ++p)
-                    for (int i = 0; i < kCodeBytes; i += 64)
-                        __builtin_prefetch(codes + kAhead + p * w.panel_bytes + i, 0, 2);
+                    for (int i = 0; i < kBytes; i += 64)
+                        __builtin_prefetch(at + kAhead + p * w.panel_bytes + i, 0, 2);
                 F32 t[P];
 #pragma GCC unroll 2
                 for (int u = 0; u < kUnits; ++u) {
@@ -428,8 +424,7 @@ struct OneRowTiles {
 #pragma GCC unroll 2
                         for (int p = 0; p < P; ++p)
                             for (int q = 0; q < 2; ++q)
-                                sum[p][q].add(D::code(codes + p * w.panel_bytes, 2 * step + q),
-                                              eight);
+                                sum[p][q].add(D::code(at + p * w.panel_bytes, 2 * step + q), eight);
                     }
 #pragma GCC unroll 2
                     for (int p = 0; p < P; ++p) {
@@ -441,7 +436,7 @@ struct OneRowTiles {
                     }
                 }
                 for (int p = 0; p < P; ++p) y[p] = fma(t[p], F32::set(*scales), y[p]);
-                codes += Tiles::kCodeBytes;
+                at += Tiles::kCodeBytes;
                 a += 32;
                 ++scales;
                 sums += kUnits;
@@ -468,23 +463,23 @@ PLAIT_INLINE void multiply_pairs(const TileJob& job, const typename Tiles::Rows&
 // faster with the instruction set. Signed codes are split into magnitudes and signs
 // (Signs::kSplit). ----
 
-// Unpacks a panel: the codes of all columns, then the records of every 32 columns.
+// Unpacks a panel.
 template <class Block>
 void unpack_panel(const unsigned char* panel, const PackedWeight& w, unsigned char* to) {
     using D = BlockDot<Block>;
     using To = UnpackedBlock<D>;
     constexpr int kBytes = BlockLayout<To>::kBits / 2 * kLanes;  // of the codes of four columns
-    const unsigned char* records = panel + w.records_offset;
-    auto* floats = reinterpret_cast<float*>(to + w.columns * kBytes / 4);
-    const auto put = [&](F32 x) {
-        x.store(floats);
-        floats += kLanes;
-    };
     for (int64_t k = 0; k < w.columns; k += Block::kElements) {
         typename D::Scales s;
-        s.open(records);
-        records += BlockLayout<Block>::kRecord * kLanes;
+        s.open(panel);
+        panel += BlockLayout<Block>::kRecord * kLanes;
         for (int b = 0; b < Block::kElements / 32; ++b) {
+            auto* floats = reinterpret_cast<float*>(to);
+            const auto put = [&](F32 x) {
+                x.store(floats);
+                floats += kLanes;
+            };
+            to += BlockLayout<To>::kRecord * kLanes;
             Sums error;
 #pragma GCC unroll 8
             for (int g = 0; g < 8; ++g) {
@@ -510,8 +505,7 @@ template <class To, class Convert>
 PLAIT_INLINE void multiply_as(const Product& product, int64_t begin, int64_t end,
                               unsigned char* scratch, Convert convert) {
     PackedWeight w = *product.weight;
-    w.records_offset = w.columns / 8 * BlockLayout<To>::kBits * kLanes;
-    w.panel_bytes = w.records_offset + w.columns / 32 * BlockLayout<To>::kRecord * kLanes;
+    w.panel_bytes = w.columns / To::kElements * BlockLayout<To>::kBlock * kLanes;
     // Enough for the widest tile, also if they do not stay in the second level cache: the rows are
     // read once for all of them.
     const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, kMaxBlockPanels);
@@ -535,8 +529,7 @@ void multiply_blocks(const Product& product, int64_t begin, int64_t end, unsigne
         if constexpr (kInPairs)
             return multiply_pairs<Tiles>(job, a, scratch + paired_scratch(product.weight->columns));
         if (job.rows == 1) {
-            constexpr bool kInTurn = TileShape::kReadsSmallCodesInTurn && Tiles::D::kMaxCode < 128;
-            if (kInTurn && product.weight->are_streams_read_ahead)  // docs/decisions/0055
+            if (TileShape::kReadsPanelsInTurn && product.weight->are_streams_read_ahead)
                 return walk_panels<SingleRow<Tiles>, 1>(job, a);
             return walk_panels<SingleRow<Tiles>, TileShape::kBlockPanelsOfOneRow>(job, a);
         }

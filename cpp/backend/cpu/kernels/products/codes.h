@@ -49,15 +49,16 @@
 namespace plait::cpu {
 
 // kBits: bits of a code. A block's scales form a record of kHalves f16 values, followed by kBytes
-// bytes.
+// bytes. kBlock: bytes of a record and the codes that follow it, for one lane.
 template <class Block>
 struct BlockLayout;
-#define PLAIT_PARTS(Block, bits, halves, bytes)                                \
-    template <>                                                                \
-    struct BlockLayout<Block> {                                                \
-        static constexpr int kBits = bits, kHalves = halves, kBytes = bytes;   \
-        static constexpr int kRecord = 2 * kHalves + kBytes;                   \
-        static_assert(kRecord + Block::kElements * bits / 8 == sizeof(Block)); \
+#define PLAIT_PARTS(Block, bits, halves, bytes)                              \
+    template <>                                                              \
+    struct BlockLayout<Block> {                                              \
+        static constexpr int kBits = bits, kHalves = halves, kBytes = bytes; \
+        static constexpr int kRecord = 2 * kHalves + kBytes;                 \
+        static constexpr int kBlock = kRecord + Block::kElements * bits / 8; \
+        static_assert(kBlock == sizeof(Block));                              \
     };
 PLAIT_PARTS(BlockQ8_0, 8, 1, 0)
 PLAIT_PARTS(BlockQ4_0, 4, 1, 0)
@@ -527,14 +528,12 @@ PLAIT_INLINE void pack_block(const Block& source, const PackedWeight& to, unsign
     if constexpr (P::kBits == 8) {
         for (uint8_t& code : codes) code ^= to.code_flip();
     }
-    constexpr int kInner = Block::kElements / 32;
-    for (int b = 0; b < kInner; ++b) {
-        pack_codes<P::kBits>(codes + 32 * b, panel + (index * kInner + b) * 4 * P::kBits * to.lanes,
-                             to, lane);
-    }
-    unsigned char* out = panel + to.records_offset + index * P::kRecord * to.lanes;
+    unsigned char* out = panel + index * P::kBlock * to.lanes;
     for (int i = 0; i < P::kHalves; ++i) memcpy(out + 2 * (i * to.lanes + lane), record + 2 * i, 2);
     for (int i = 2 * P::kHalves; i < P::kRecord; ++i) out[i * to.lanes + lane] = record[i];
+    out += P::kRecord * to.lanes;
+    for (int k = 0; k < Block::kElements; k += 32, out += 4 * P::kBits * to.lanes)
+        pack_codes<P::kBits>(codes + k, out, to, lane);
 }
 
 template <HasLayout Block>
@@ -543,18 +542,16 @@ PLAIT_INLINE void unpack_block(const PackedWeight& from, const unsigned char* pa
     using P = BlockLayout<Block>;
     uint8_t codes[Block::kElements];
     uint8_t record[P::kRecord];
-    constexpr int kInner = Block::kElements / 32;
-    for (int b = 0; b < kInner; ++b) {
-        unpack_codes<P::kBits>(panel + (index * kInner + b) * 4 * P::kBits * from.lanes, from, lane,
-                               codes + 32 * b);
-    }
-    if constexpr (P::kBits == 8) {
-        for (uint8_t& code : codes) code ^= from.code_flip();
-    }
-    const unsigned char* in = panel + from.records_offset + index * P::kRecord * from.lanes;
+    const unsigned char* in = panel + index * P::kBlock * from.lanes;
     for (int i = 0; i < P::kHalves; ++i)
         memcpy(record + 2 * i, in + 2 * (i * from.lanes + lane), 2);
     for (int i = 2 * P::kHalves; i < P::kRecord; ++i) record[i] = in[i * from.lanes + lane];
+    in += P::kRecord * from.lanes;
+    for (int k = 0; k < Block::kElements; k += 32, in += 4 * P::kBits * from.lanes)
+        unpack_codes<P::kBits>(in, from, lane, codes + k);
+    if constexpr (P::kBits == 8) {
+        for (uint8_t& code : codes) code ^= from.code_flip();
+    }
     join(codes, record, target);
 }
 

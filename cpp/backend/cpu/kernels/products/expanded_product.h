@@ -94,9 +94,9 @@ PLAIT_INLINE_MEMBER void LaneCodes::expand(const unsigned char* blocks, int64_t 
 
 // The form of a type's expanded panels.
 template <class Block>
-using BlockExpanded =
-    BlockUnpacked<ExpandedValues<Block>::kUnit, kPanelOffset<Block> + ExpandedValues<Block>::kMax,
-                  kPanelOffset<Block>, false, false, true>;
+using BlockExpanded = BlockUnpacked<Block::kElements, ExpandedValues<Block>::kUnit,
+                                    kPanelOffset<Block> + ExpandedValues<Block>::kMax,
+                                    kPanelOffset<Block>, false, false, true>;
 
 // Expands a block of every lane.
 template <class Block>
@@ -133,14 +133,13 @@ PLAIT_INLINE void expand_block(PackedBlocks<Block> blocks, unsigned char* to, fl
 // kPrefetches: the caller does not prefetch the panel.
 template <class Block, bool kPrefetches>
 void expand_panel(const unsigned char* panel, int64_t columns, unsigned char* to) {
-    auto* scales = reinterpret_cast<float*>(to + columns * kLanes);
+    using To = BlockLayout<BlockExpanded<Block>>;
     for (int64_t k = 0; k < columns; k += Block::kElements) {
         const PackedBlocks<Block> blocks{panel};
         if constexpr (kPrefetches) prefetch_after(blocks, 1);
-        expand_block(blocks, to, scales);
+        expand_block(blocks, to + To::kRecord * kLanes, reinterpret_cast<float*>(to));
         panel += sizeof(Block) * kLanes;
-        to += Block::kElements * kLanes;
-        scales += Block::kElements / ExpandedValues<Block>::kUnit * kLanes;
+        to += To::kBlock * kLanes;
     }
 }
 

@@ -12,9 +12,7 @@ struct FloatTiles {
     using Element = typename W::Element;
     static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
     static constexpr int kMaxRows = kRows;
-    static constexpr int kCodeBytes =
-        kFetchColumns * F32::kLanes * static_cast<int>(sizeof(Element));
-    static constexpr int kBytes = kCodeBytes;
+    static constexpr int kBytes = kFetchColumns * F32::kLanes * static_cast<int>(sizeof(Element));
 
     // kMaxTileRows pointers; those of rows that are not in use repeat another.
     struct Rows {
@@ -75,6 +73,11 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
         // Enough panels at once that their sums hide the latency of one.
         constexpr int kOfOneRow = sizeof(typename W::Element) == 2 ? TileShape::kHalfPanelsOfOneRow
                                                                    : TileShape::kPanelsOfOneRow;
+        // The sums of pairs of columns are fast enough for one stream. In panels of less than 16 KiB
+        // they are not, since a cache may hold all weights of a model with so few columns.
+        if (TileShape::kReadsPanelsInTurn && W::kColumns == 2 && job.rows == 1 &&
+            product.weight->are_streams_read_ahead && product.weight->panel_bytes >= 16 * kKiB)
+            return walk_panels<FloatTiles<W, 1>, 1>(job, {rows});
         if (job.rows == 1) return walk_panels<FloatTiles<W, 1>, kOfOneRow>(job, {rows});
         if (job.rows <= kFewFloatRows)
             return walk_panels<FloatTiles<W, kFewFloatRows>, kPanelsOfFewFloatRows>(job, {rows});
@@ -89,7 +92,7 @@ void multiply_widened(const Product& product, int64_t begin, int64_t end, unsign
     constexpr int kPanel = F32::kLanes;
     const PackedWeight& packed = *product.weight;
     PackedWeight w = packed;
-    w.panel_bytes = w.records_offset = widened_panel_bytes(packed);
+    w.panel_bytes = widened_panel_bytes(packed);
     const auto widen = [&](const unsigned char* from, unsigned char* to) {
         const auto* half = reinterpret_cast<const uint16_t*>(from);
         auto* whole = reinterpret_cast<float*>(to);
@@ -133,8 +136,7 @@ template <int kRows, class Matrix = Bf16Matrix>
 struct Bf16Tiles {
     static constexpr int kFetchColumns = 8;  // columns between two calls of fetch()
     static constexpr int kMaxRows = kRows;
-    static constexpr int kCodeBytes = kFetchColumns * F32::kLanes * 2;
-    static constexpr int kBytes = kCodeBytes;
+    static constexpr int kBytes = kFetchColumns * F32::kLanes * 2;
     using Rows = Bf16Rows;
 
     template <int P, int T>

@@ -6,9 +6,10 @@
 //
 //   f32, f16, bf16    [columns][lanes] elements, or [columns / 4][lanes][4] for products of BF16
 //                     matrices; columns that the last four lack are zeros
-//   block types       codes: for every 32 columns `bits` registers of 4 * lanes bytes, see codes.h;
-//                     then at records_offset, for every file block, the scales: each f16 of the
-//                     block as [lanes], then each byte as [lanes]
+//   block types       for every file block its scales, then its codes. Scales: each f16 as [lanes],
+//                     then each byte as [lanes]. Codes: for every 32 columns `bits` registers of
+//                     4 * lanes bytes, see codes.h. So a panel is read as one stream
+//                     (docs/decisions/0057)
 //   irregular types   [file blocks][lanes] blocks as in the file; or, if the instruction set packs
 //                     words, for every file block the f16 `scale` as [lanes] if it has one, then the
 //                     other words of 4 bytes as [words][lanes]. A product expands them to 8-bit
@@ -61,11 +62,10 @@ struct PackedWeight {
     const IsaInfo* isa;         // the instruction set that it is packed for
     const TileProduct* tiles;   // null if the instruction set has none for this type
     DType format;
-    int32_t lanes;           // rows of a panel
-    int64_t rows;            // outputs of one matrix
-    int64_t columns;         // inputs
-    int64_t matrices;        // experts or heads; 1 for a plain matrix
-    int64_t records_offset;  // into a panel
+    int32_t lanes;     // rows of a panel
+    int64_t rows;      // outputs of one matrix
+    int64_t columns;   // inputs
+    int64_t matrices;  // experts or heads; 1 for a plain matrix
     int64_t panel_bytes;
     int64_t matrix_bytes;
     bool are_streams_read_ahead;  // reads_streams_ahead() of isa.h

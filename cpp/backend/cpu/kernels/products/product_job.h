@@ -20,31 +20,14 @@ struct TileJob {
 // level takes too few requests at once.
 struct PanelPrefetch {
     const unsigned char* next;
-    const unsigned char* end;  // here `skip` bytes are skipped
-    int64_t skip;
     int64_t panel_bytes;
-    int bytes;                 // of each panel, per fetch()
-    int64_t records_distance;  // from a block's records to those to prefetch; 0: none
+    int bytes;  // of each panel, per fetch()
 
-    // Fetches only the records of the panels at `next`: `n` bytes of each, per fetch().
-    PLAIT_INLINE_MEMBER void leave_codes(int64_t records_offset, int n) {
-        next += records_offset;
-        bytes = n;
-    }
     template <int P>
     PLAIT_INLINE_MEMBER void fetch() {
         for (int i = 0; i < bytes; i += 64)
             for (int p = 0; p < P; ++p) __builtin_prefetch(next + p * panel_bytes + i, 0, 2);
         next += bytes;
-        if (TileShape::kFollowsPanels && P == 1 && next >= end) {
-            next += skip;
-            end += panel_bytes;
-        }
-    }
-    template <int P>
-    PLAIT_INLINE_MEMBER void fetch_records(const unsigned char* records, int n) const {
-        if (!TileShape::kFollowsPanels || P > 1 || records_distance == 0) return;
-        for (int i = 0; i < n; i += 64) __builtin_prefetch(records + records_distance + i, 0, 2);
     }
 };
 
@@ -127,8 +110,7 @@ PLAIT_INLINE void multiply_converted(const Product& product, const PackedWeight&
 
 // A class Tiles defines how register tiles of a weight type are computed:
 //   kMaxRows      max rows of a tile: 1 to 4, or 8; larger tiles are not compiled
-//   kCodeBytes    bytes of a panel between two calls of fetch(), without records
-//   kBytes        the same with records
+//   kBytes        bytes of a panel between two calls of fetch(), on average
 //   Rows          the activations; from(row) returns those from that row on
 //   tile<P, T>(job, rows, row, panel, prefetch)
 //                 multiplies P panels by T rows, the first of which is row `row` of the job
@@ -147,23 +129,16 @@ PLAIT_INLINE void multiply_panels(const TileJob& job, const typename Tiles::Rows
         // distance ahead. Otherwise the panels that come next are fetched; the first tiles share
         // them, each in whole cache lines.
         constexpr int64_t kStreamDistance = 4096;
-        PanelPrefetch prefetch{panels + kStreamDistance,
-                               panels + w.records_offset,
-                               w.panel_bytes - w.records_offset,
-                               w.panel_bytes,
-                               Tiles::kCodeBytes,
-                               w.panel_bytes};
+        PanelPrefetch prefetch{panels + kStreamDistance, w.panel_bytes, Tiles::kBytes};
         const int tile = job.group * turns + turn, tiles = job.groups * turns;
-        if constexpr (!TileShape::kFollowsPanels) {
+        if constexpr (!TileShape::kSharesPrefetches) {
             if (job.rows > 1) prefetch.next = panels + w.panel_bytes * P;
         } else if (P > 1 || tiles > 1) {
             constexpr int kMaxSharing = Tiles::kBytes > 64 ? Tiles::kBytes / 64 : 1;
             const int sharing = tiles < kMaxSharing ? tiles : kMaxSharing;
             prefetch.next = panels + w.panel_bytes * (job.groups > 1 ? job.end - job.begin : P) +
                             w.panel_bytes * tile / sharing;
-            prefetch.end = prefetch.next + w.panel_bytes;
             prefetch.bytes = tile < sharing ? Tiles::kBytes / sharing : 0;
-            prefetch.records_distance = 0;
         }
         const int rows = (job.rows - row + turns - turn - 1) / (turns - turn);
         const typename Tiles::Rows from = x.from(row);

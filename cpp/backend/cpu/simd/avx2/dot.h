@@ -9,12 +9,12 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 4;
 
 struct TileShape {
-    static constexpr bool kFollowsPanels = true;
+    static constexpr bool kSharesPrefetches = true;
     static constexpr bool kWideForSlowCodes = false;
     static constexpr int kWidePanels = 2;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 3;
-    static constexpr bool kReadsSmallCodesInTurn = false;
+    static constexpr bool kReadsPanelsInTurn = false;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 3;

@@ -11,12 +11,12 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
-    static constexpr bool kFollowsPanels = true;
+    static constexpr bool kSharesPrefetches = true;
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 3;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 3;
-    static constexpr bool kReadsSmallCodesInTurn = true;
+    static constexpr bool kReadsPanelsInTurn = true;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 8;
     static constexpr int kFloatPanels = 2;

@@ -13,12 +13,12 @@ constexpr bool kShiftsBytes = true;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
-    static constexpr bool kFollowsPanels = false;
+    static constexpr bool kSharesPrefetches = false;
     static constexpr bool kWideForSlowCodes = true;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 2;
     static constexpr int kBlockPanelsOfOneRow = 2;
-    static constexpr bool kReadsSmallCodesInTurn = false;
+    static constexpr bool kReadsPanelsInTurn = false;
     static constexpr bool kStartsAtOffset = true;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 4;

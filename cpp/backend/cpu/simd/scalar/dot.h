@@ -9,12 +9,12 @@ constexpr bool kShiftsBytes = false;
 constexpr int kMinRowsForInverted = 64;
 
 struct TileShape {
-    static constexpr bool kFollowsPanels = true;
+    static constexpr bool kSharesPrefetches = true;
     static constexpr bool kWideForSlowCodes = false;
     static constexpr int kWidePanels = 1;
     static constexpr int kHighPanels = 1;
     static constexpr int kBlockPanelsOfOneRow = 1;
-    static constexpr bool kReadsSmallCodesInTurn = false;
+    static constexpr bool kReadsPanelsInTurn = false;
     static constexpr bool kStartsAtOffset = false;
     static constexpr int kFloatRows = 4;
     static constexpr int kFloatPanels = 3;
