@@ -115,9 +115,7 @@ TEST_P(Linear, ClaimedTasksGiveTheSameBitsAndLostOnesNone) {
                 EXPECT_TRUE(claim.close());
             }
             Claim lost;
-            lost.open();
-            uint64_t seen = 0;
-            ASSERT_TRUE(lost.is_open(&seen) && lost.take_over(seen));
+            lose(lost);
             EXPECT_EQ(made(1 << 20, &lost), std::vector<float>(plain.size(), 12345.0f));
             EXPECT_FALSE(lost.close());
         }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/cpu/isa.h"
+#include "backend/cpu/kernels/common/claim.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/common/table.h"
 #include "backend/cpu/kernels/products/experts.h"
@@ -67,6 +68,13 @@ void run(const KernelOf<Args>& kernel, const Args& args, int64_t grain = 1 << 20
         const int64_t chunk = grain > 0 ? i : (tasks + step - 1) / step - 1 - i;
         kernel.run(&args, frame, worker, chunk * step, std::min(tasks, (chunk + 1) * step));
     }
+}
+
+// Opens a claim and takes it over, as another thread does from one that is late.
+inline void lose(Claim& claim) {
+    claim.open();
+    uint64_t seen = 0;
+    EXPECT_TRUE(claim.is_open(&seen) && claim.take_over(seen));
 }
 
 inline std::vector<int32_t> quantized(Isa isa, const std::vector<float>& x, int64_t columns) {
