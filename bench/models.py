@@ -79,8 +79,12 @@ BLOCKS = {
     "TQ2_0": ((64,), 2),
     "TQ1_0": ((52,), 2),
     "MXFP4": ((), 6),  # a byte at 0, the exponent of 2 plus 127
+    "NVFP4": ((), 6),  # four bytes at 0, numbers in E4M3
 }
 FLOATS = {"F32": np.float32, "F16": np.float16, "BF16": np.float32}
+E4M3 = np.array(
+    [f / 512 if e == 0 else (1 + f / 8) * 2.0 ** (e - 7) for e in range(16) for f in range(8)]
+)
 
 
 def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.ndarray | Raw:
@@ -101,8 +105,10 @@ def matrix(rng: np.random.Generator, rows: int, columns: int, dtype: str) -> np.
     scale = 2 / (largest * np.sqrt(columns))
     for offset in offsets:
         blocks[:, offset : offset + 2] = np.array([scale], np.float16).view(np.uint8)
-    if not offsets:
+    if dtype == "MXFP4":
         blocks[:, 0] = 127 + round(np.log2(scale))
+    if dtype == "NVFP4":
+        blocks[:, :4] = np.abs(E4M3 - scale).argmin()
     return Raw(dtype, blocks.reshape(rows, -1))
 
 
@@ -119,7 +125,7 @@ def write(name: str, path: Path, seed: int = 0, vocabulary: bool = False) -> Pat
     names = ", ".join([*SHAPES, *HYBRIDS])
     if shape_name not in {*SHAPES, *HYBRIDS} or dtype not in {*BLOCKS, *FLOATS}:
         raise ValueError(
-            f"{name!r}: expected one of {names}, then one of F32, F16, {', '.join(BLOCKS)}"
+            f"{name!r}: expected one of {names}, then one of {', '.join([*FLOATS, *BLOCKS])}"
         )
     metadata: dict[str, Any] = {"general.name": name, "tokenizer.ggml.model": "no_vocab"}
     weight = partial(matrix, np.random.default_rng(seed), dtype=dtype)

@@ -149,8 +149,9 @@ PARTS = {
                 ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64", ""),
                 ("qwen-0.5b:Q8_0 granite-1b-a400m:Q4_K", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
                 ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512", ""),
-                ("llama-1b:IQ3_S llama-1b:IQ2_XXS", "pp:512,tg:64@0,btg:8x32@64", ""),
+                ("llama-1b:NVFP4 llama-1b:IQ3_S llama-1b:IQ2_XXS", "pp:512,tg:64@0,btg:8x32@64", ""),
                 ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@64,tg:32@4096,pp:512@16384,tg:32@16384,btg:8x16@16384", ""),
+                ("smol-135m:Q8_0", "pp:512@16384,tg:32@16384", """--options '{"type_k": "q8_0", "type_v": "q8_0"}'"""),
                 (
                     "granite-1b-a400m:Q4_K qwen3.5-0.8b:Q4_K gemma-4-e2b:Q4_K granite-4-h-1b:Q4_K lfm2-1.2b:Q4_K",
                     "pp:512,tg:64@0,btg:8x32@64", "",

@@ -35,7 +35,8 @@ The cases:
   `btg:BxN@D`: N steps of B sequences, each after its own D tokens. `encode:BxN`: B texts of N tokens, one pooled
   embedding each. All are in tokens per second.
   "% of memory" is the rate at which weights were read, relative to the rate at which the same number of threads reads
-  memory in the same minute (NumPy's maximum over half a gigabyte). Models that fit in a CPU cache exceed 100 %.
+  memory in the same minute (NumPy's maximum over half a gigabyte). Models that fit in a CPU cache exceed 100 %. Caches
+  and the states of recurrent layers, which a step also reads, are not counted.
 - `load`: the time to open a file that is in the page cache, create a context and compute the first token, in GB of the
   file per second. "peak" is the peak memory of the process relative to the size of the file.
 - "spread": the lowest and the highest of the paired ratios, where there are several rounds.

@@ -34,8 +34,8 @@ Isa default_isa();
 // and UnsupportedError if it requires OpenBLAS, which is not available.
 Isa choose_isa(std::optional<std::string_view> limit);
 
-// True on AMD processors, which read several streams of memory faster without prefetches than with
-// them. Intel processors do not (docs/decisions/0055).
+// True on AMD processors, which read one or several streams of memory faster without prefetches
+// than with them. Intel processors do not (docs/decisions/0055 and 0057).
 bool reads_streams_ahead();
 
 // Requires `isa` to be built.

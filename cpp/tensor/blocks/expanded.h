@@ -12,6 +12,7 @@
 // Calls X(DType, Block) for each type whose codes have a fixed number of bits.
 #define PLAIT_LOW_BIT_BLOCKS(X) \
     X(tq2_0, BlockTQ2_0)        \
+    X(nvfp4, BlockNVFP4)        \
     X(q1_0, BlockQ1_0)          \
     X(q2_0, BlockQ2_0)
 
@@ -24,8 +25,7 @@
     X(iq3_s, BlockIQ3_S)          \
     X(iq1_s, BlockIQ1_S)          \
     X(iq1_m, BlockIQ1_M)          \
-    X(tq1_0, BlockTQ1_0)          \
-    X(nvfp4, BlockNVFP4)
+    X(tq1_0, BlockTQ1_0)
 
 #define PLAIT_EXPANDED_BLOCKS(X) PLAIT_LOW_BIT_BLOCKS(X) PLAIT_IRREGULAR_BLOCKS(X)
 

@@ -91,10 +91,23 @@ struct ScaleAndMinimum : OneScale {
 
 struct PowerOfTwo : OneScale {
     PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
-        // half_scale() of mxfp4.h: 2^(exponent - 128).
+        // half_scale() of float4.h: 2^(exponent - 128).
         const F32 signed_exponent = byte_lanes(record, 0), zero = F32::zero();
         d = power_of_two(signed_exponent +
                          select_less(signed_exponent, zero, F32::set(128.0f), F32::set(-128.0f)));
+    }
+};
+
+// Four E4M3 numbers: half_e4m3() of float4.h.
+struct EightBitFloats {
+    alignas(64) uint16_t halves[4 * kLanes];
+    PLAIT_INLINE_MEMBER void open(const uint8_t* record) {
+        // As f16, whose exponent has a larger bias, the same bits are 2^8 times smaller.
+        for (int i = 0; i < 4 * kLanes; ++i)
+            halves[i] = record[i] == 0x7f ? 0 : static_cast<uint16_t>((record[i] & 0x7f) << 7);
+    }
+    PLAIT_INLINE_MEMBER F32 scale(int i) const {
+        return F32::load_f16(halves + i * kLanes) * F32::set(0x1p7f);
     }
 };
 
@@ -248,10 +261,7 @@ struct BlockDot<BlockQ1_0> : Plain<32, 2, 1, OneScale> {
 };
 
 template <>
-struct BlockDot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true> {
-    static constexpr bool kIsQuick = false;
-    PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) { return pairs(p, g, 0); }
-};
+struct BlockDot<BlockQ2_K> : Plain<16, 3, 0, FourBitPairs, true>, Dot2 {};
 template <>
 struct BlockDot<BlockQ3_K> : Plain<16, 7, 4, SixBitScales> {
     static constexpr bool kIsQuick = false;
@@ -293,16 +303,19 @@ struct BlockDot<BlockIQ4_NL> : EightBit<OneScale>, Iq4Levels {};
 template <>
 struct BlockDot<BlockIQ4_XS> : EightBit<SixBitGroups>, Iq4Levels {};
 
-template <>
-struct BlockDot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo> {
+// kE2m1Doubled plus 12.
+struct E2m1Doubled {
     static constexpr bool kIsQuick = false;
     PLAIT_INLINE_MEMBER static Bytes code(const uint8_t* p, int g) {
-        // kE2m1Doubled plus 12.
         static constexpr uint8_t kTable[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                                12, 11, 10, 9,  8,  6,  4,  0};
         return lookup(Bytes::table(kTable), nibbles(p, g));
     }
 };
+template <>
+struct BlockDot<BlockMXFP4> : Plain<32, 24, 12, PowerOfTwo>, E2m1Doubled {};
+template <>
+struct BlockDot<BlockNVFP4> : Plain<16, 24, 12, EightBitFloats>, E2m1Doubled {};
 
 // ---- Unpacked panels: a byte for each code, or its magnitude and sign, and floats for scales. ----
 

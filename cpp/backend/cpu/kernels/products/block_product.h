@@ -505,7 +505,7 @@ template <class To, class Convert>
 PLAIT_INLINE void multiply_as(const Product& product, int64_t begin, int64_t end,
                               unsigned char* scratch, Convert convert) {
     PackedWeight w = *product.weight;
-    w.panel_bytes = w.columns / To::kElements * BlockLayout<To>::kBlock * kLanes;
+    w.panel_bytes = w.columns / 32 * BlockTiles<To>::kBytes;
     // Enough for the widest tile, also if they do not stay in the second level cache: the rows are
     // read once for all of them.
     const int64_t max_panels = larger(kMaxTaskBytes / w.panel_bytes, kMaxBlockPanels);

@@ -43,6 +43,7 @@
     X(iq4_xs, BlockIQ4_XS) \
     X(mxfp4, BlockMXFP4)   \
     X(tq2_0, BlockTQ2_0)   \
+    X(nvfp4, BlockNVFP4)   \
     X(q1_0, BlockQ1_0)     \
     X(q2_0, BlockQ2_0)
 
@@ -74,6 +75,7 @@ PLAIT_PARTS(BlockIQ4_NL, 4, 1, 0)
 PLAIT_PARTS(BlockIQ4_XS, 4, 1, 6)
 PLAIT_PARTS(BlockMXFP4, 4, 0, 1)
 PLAIT_PARTS(BlockTQ2_0, 2, 1, 0)
+PLAIT_PARTS(BlockNVFP4, 4, 0, 4)
 PLAIT_PARTS(BlockQ1_0, 1, 1, 0)
 PLAIT_PARTS(BlockQ2_0, 2, 1, 0)
 #undef PLAIT_PARTS
@@ -147,6 +149,22 @@ PLAIT_INLINE void split(const BlockMXFP4& block, uint8_t* codes, uint8_t* record
 PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockMXFP4& block) {
     block.exponent = record[0];
     join_nibbles(codes, block.nibbles);
+}
+
+PLAIT_INLINE void split(const BlockNVFP4& block, uint8_t* codes, uint8_t* record) {
+    memcpy(record, block.scales, 4);
+    for (int i = 0; i < 32; ++i) {
+        uint8_t* group = codes + i / 8 * 16 + i % 8;
+        group[0] = block.nibbles[i] & 15;
+        group[8] = static_cast<uint8_t>(block.nibbles[i] >> 4);
+    }
+}
+PLAIT_INLINE void join(const uint8_t* codes, const uint8_t* record, BlockNVFP4& block) {
+    memcpy(block.scales, record, 4);
+    for (int i = 0; i < 32; ++i) {
+        const uint8_t* group = codes + i / 8 * 16 + i % 8;
+        block.nibbles[i] = static_cast<uint8_t>((group[0] & 15) | group[8] << 4);
+    }
 }
 
 PLAIT_INLINE void split_fifth(uint32_t fifth, uint8_t* codes) {

@@ -35,7 +35,6 @@ PLAIT_VALUES(BlockIQ3_S, 32, 15)
 PLAIT_VALUES(BlockIQ1_S, 32, 9)
 PLAIT_VALUES(BlockIQ1_M, 16, 9)
 PLAIT_VALUES(BlockTQ1_0, 32, 1)
-PLAIT_VALUES(BlockNVFP4, 16, 12)
 #undef PLAIT_VALUES
 
 // With a small offset of codes, AVX2 can sum more products in 16 bits.

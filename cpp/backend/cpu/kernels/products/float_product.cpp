@@ -73,8 +73,8 @@ void multiply_floats(const Product& product, int64_t begin, int64_t end, unsigne
         // Enough panels at once that their sums hide the latency of one.
         constexpr int kOfOneRow = sizeof(typename W::Element) == 2 ? TileShape::kHalfPanelsOfOneRow
                                                                    : TileShape::kPanelsOfOneRow;
-        // The sums of pairs of columns are fast enough for one stream. In panels of less than 16 KiB
-        // they are not, since a cache may hold all weights of a model with so few columns.
+        // From memory, the sums of one panel keep up with one stream. From a cache, four panels are
+        // twice as fast as one. A cache may hold a whole model with panels of less than 16 KiB.
         if (TileShape::kReadsPanelsInTurn && W::kColumns == 2 && job.rows == 1 &&
             product.weight->are_streams_read_ahead && product.weight->panel_bytes >= 16 * kKiB)
             return walk_panels<FloatTiles<W, 1>, 1>(job, {rows});

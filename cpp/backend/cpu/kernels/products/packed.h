@@ -39,8 +39,7 @@ enum class RowForm : uint8_t {
 
 // True if products expand weights of this type first (expanded_product.h).
 PLAIT_INLINE constexpr bool is_irregular(DType dtype) {
-    return is_expanded(dtype) && dtype != DType::tq2_0 && dtype != DType::q1_0 &&
-           dtype != DType::q2_0;
+    return is_expanded(dtype) && dtype <= DType::tq1_0;
 }
 
 PLAIT_INLINE RowForm row_form(const IsaInfo& isa, DType weight) {

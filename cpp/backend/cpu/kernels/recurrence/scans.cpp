@@ -24,7 +24,7 @@ void selective_scan(const SelectiveScanArgs& args, const Frame& frame, const Wor
             tile_task(args.states, frame, task % frame.n_sequences, task / frame.n_sequences);
         if (prepared != tile.first)
             transpose_channels(frame.at<const float>(args.a) + tile.first * k, tile.n, k,
-                               1.44269504f, a, kTileColumns);
+                               static_cast<float>(M_LOG2E), a, kTileColumns);
         prepared = tile.first;
         for_each_token(tile, [&](auto columns, int64_t t, const float* from, float* to) {
             const int64_t at = t * channels + tile.first;

@@ -289,20 +289,6 @@ PLAIT_INLINE void expand_codes(const BlockTQ1_0& block, uint8_t* codes, float* s
     }
 }
 
-PLAIT_INLINE void expand_codes(const BlockNVFP4& block, uint8_t* codes, float* scales) {
-    for (int g = 0; g < 4; ++g) scales[g] = kHalfE4m3.of[block.scales[g]];
-    const __m256i table = _mm256_add_epi8(_mm256_broadcastsi128_si256(load16(kE2m1Doubled)),
-                                          _mm256_set1_epi8(kExpandedOffset));
-    const __m256i both = load32(block.nibbles), mask = _mm256_set1_epi8(15);
-    const __m256i low = _mm256_shuffle_epi8(table, _mm256_and_si256(both, mask));
-    const __m256i high =
-        _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(both, 4), mask));
-    const __m256i even = _mm256_unpacklo_epi64(low, high);  // groups 0 and 2
-    const __m256i odd = _mm256_unpackhi_epi64(low, high);
-    store32(codes, _mm256_permute2x128_si256(even, odd, 0x20));
-    store32(codes + 32, _mm256_permute2x128_si256(even, odd, 0x31));
-}
-
 using ExpandedCodes = LaneCodes;
 
 class FourBlocks {

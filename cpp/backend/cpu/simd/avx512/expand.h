@@ -332,38 +332,6 @@ PLAIT_INLINE void expand_block(PackedBlocks<BlockTQ1_0> blocks, unsigned char* c
     put_digits(12, 1, 4, 60);
 }
 
-// half_e4m3() of float4.h.
-PLAIT_INLINE __m512 halves_of_e4m3(Quads bits) {
-    const Quads exponent = bits_at(bits, 3, 4), fraction = bits_at(bits, 0, 3);
-    const Quads normal =
-        _mm512_or_si512(_mm512_slli_epi32(_mm512_add_epi32(exponent, _mm512_set1_epi32(119)), 23),
-                        _mm512_slli_epi32(fraction, 20));
-    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(fraction), _mm512_set1_ps(0x1p-10f));
-    const __mmask16 is_normal = _mm512_test_epi32_mask(exponent, exponent);
-    const __mmask16 is_number = _mm512_cmpneq_epi32_mask(bits, _mm512_set1_epi32(0x7f));
-    return _mm512_maskz_mov_ps(is_number,
-                               _mm512_mask_mov_ps(small, is_normal, _mm512_castsi512_ps(normal)));
-}
-
-PLAIT_INLINE void expand_block(PackedBlocks<BlockNVFP4> blocks, unsigned char* codes,
-                               float* scales) {
-    const Words words(blocks);  // one of scales, eight of nibbles
-    for (int g = 0; g < 4; ++g) put(halves_of_e4m3(bits_at(words[0], 8 * g, 8)), scales);
-    const Quads table = _mm512_add_epi8(
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(kE2m1Doubled))),
-        all_bytes(kPanelOffset<BlockNVFP4>));
-    const auto code = [&](Quads x) {
-        return _mm512_shuffle_epi8(table, _mm512_and_si512(x, all_bytes(15)));
-    };
-    for (int g = 0; g < 4; ++g) {
-        const Quads a = words[1 + 2 * g], b = words[2 + 2 * g];
-        put(code(a), codes);
-        put(code(b), codes);
-        put(code(_mm512_srli_epi16(a, 4)), codes);
-        put(code(_mm512_srli_epi16(b, 4)), codes);
-    }
-}
-
 // ---- Products of a few rows ----
 
 // 256 columns of all lanes, in the form of a panel.
