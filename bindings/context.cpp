@@ -367,16 +367,31 @@ Raises:
 
 }  // namespace
 
+CallGuard* CallGuard::running(const Context& context) noexcept {
+    CallGuard* i = t_innermost_call;
+    while (i != nullptr && i->context_ != &context) i = i->outer_;
+    return i;
+}
+
 CallGuard::CallGuard(const Context& context) : context_(&context), outer_(t_innermost_call) {
-    for (const CallGuard* i = outer_; i != nullptr; i = i->outer_)
-        if (i->context_ == context_)
-            throw InvalidArgument(
-                "the context is busy: an edit function, a signal handler or a log handler must not "
-                "call the context in whose call it runs");
+    if (running(context) != nullptr)
+        throw InvalidArgument(
+            "the context is busy: an edit function, a signal handler or a log handler must not "
+            "call the context in whose call it runs");
     t_innermost_call = this;
 }
 
-CallGuard::~CallGuard() { t_innermost_call = outer_; }
+CallGuard::~CallGuard() {
+    t_innermost_call = outer_;
+    if (deferred_.empty()) return;
+    const py::error_scope kept;
+    for (const std::function<void()>& close : deferred_) {
+        try {
+            close();
+        } catch (...) {
+        }
+    }
+}
 
 namespace {
 

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gil_release.h"
 #include "handles.h"
@@ -17,19 +19,26 @@
 
 namespace plait::python {
 
-// Records that this thread is in a call of the context. A signal handler or log handler runs on the
-// same thread in the middle of a call; a call of the same context from there would deadlock.
+// Records that this thread is in a call of the context. An edit function, a signal handler or a log
+// handler runs on the same thread in the middle of a call; a call of the same context from there
+// would deadlock. Constructed and destroyed with the GIL.
 class CallGuard {
 public:
-    explicit CallGuard(
-        const Context& context);  // throws InvalidArgument if this thread is already in one
+    // Throws InvalidArgument if this thread is already in a call of the context.
+    explicit CallGuard(const Context& context);
     ~CallGuard();
     CallGuard(const CallGuard&) = delete;
     CallGuard& operator=(const CallGuard&) = delete;
 
+    // Returns the call of the context that this thread is in; null if it is in none.
+    static CallGuard* running(const Context& context) noexcept;
+    // Calls close() after this call, and ignores exceptions.
+    void defer(std::function<void()> close) { deferred_.push_back(std::move(close)); }
+
 private:
     const Context* context_;
     CallGuard* outer_;
+    std::vector<std::function<void()>> deferred_;
 };
 
 // Owned jointly by Context, KVCache and Stats, so that they can be destroyed in any order.
@@ -84,6 +93,22 @@ public:
         });
     }
 
+    // For the destructor of a Python object that has something open: calls close(), which calls this
+    // context, and ignores exceptions. Callbacks, and the garbage collector during one, destroy
+    // objects while this thread is in a call of this context; close() then runs after that call,
+    // so it must own what it uses.
+    template <typename F>
+    void close_from_destructor(F&& close) noexcept {
+        try {
+            if (CallGuard* const running = CallGuard::running(context_))
+                running->defer(std::forward<F>(close));
+            else
+                std::forward<F>(close)();
+        } catch (...) {
+            // Without memory, what is open stays open until the context is destroyed.
+        }
+    }
+
     // Returns f(context, context of other), called without the GIL.
     template <typename F>
     auto call_with(SharedContext& other, F&& f) {
@@ -94,7 +119,7 @@ public:
     // For reading settings that are fixed at construction, which needs no lock.
     const Context& fixed() const { return context_; }
 
-    // Number of times that a saved state or a copy has replaced all sequences.
+    // Number of times that a state, a copy or a rollback has replaced the sequences.
     uint64_t n_replaced() const { return n_replaced_; }
     void note_replaced() { ++n_replaced_; }
 

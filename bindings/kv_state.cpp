@@ -28,6 +28,15 @@ AllowSequence unowned(const Handles& handles) {
     return [&handles](SequenceId id) { handles.check({.id = id}); };
 }
 
+// Counts in the same call, so that other threads do not decode between the two.
+void load_state(const PyKvCache& self, py::handle seq, std::span<const std::byte> state) {
+    call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
+        const auto session = c.session().lock();
+        session->load_state(state, id, unowned(handles));
+        if (!id) self.shared->note_replaced();
+    });
+}
+
 // Holds the contiguous buffer of a Python object.
 class BufferView {
 public:
@@ -69,10 +78,7 @@ py::bytes to_bytes(const PyKvCache& self, const OptionalSequenceArg& seq) {
 
 void from_bytes(const PyKvCache& self, const BytesLike& data, const OptionalSequenceArg& seq) {
     const BufferView bytes(data);
-    if (seq.is_none()) initialized(self.shared)->note_replaced();
-    call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
-        c.session()->load_state(bytes.view(), id, unowned(handles));
-    });
+    load_state(self, seq, bytes.view());
 }
 
 void save(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
@@ -91,10 +97,7 @@ void save(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg
 void load(const PyKvCache& self, const PathLike& path, const OptionalSequenceArg& seq) {
     const std::string file = to_path("path", path);
     const FileBytes state = self.call([&](Context&) { return read_state_file(file); });
-    if (seq.is_none()) initialized(self.shared)->note_replaced();
-    call_for(self, seq, Access::change, [&](Context& c, auto id, const Handles& handles) {
-        with_path(file, [&] { c.session()->load_state(state.view(), id, unowned(handles)); });
-    });
+    with_path(file, [&] { load_state(self, seq, state.view()); });
 }
 
 void copy_to(const PyKvCache& self, const ContextObject& other) {
@@ -102,8 +105,10 @@ void copy_to(const PyKvCache& self, const ContextObject& other) {
     SharedContext& target = *initialized(py::cast<const PyContext&>(other).shared);
     if (initialized(self.shared).get() == &target)
         return self.call([](Context& c) { c.copy_state_to(c); });
-    target.note_replaced();
-    self.shared->call_with(target, [](Context& from, Context& to) { from.copy_state_to(to); });
+    self.shared->call_with(target, [&target](Context& from, Context& to) {
+        from.copy_state_to(to);
+        target.note_replaced();
+    });
 }
 
 Position seq_rewind(const PyKvCache& self, const SequenceArg& seq, const Integer& pos) {
@@ -117,7 +122,7 @@ void bind_copies(KvCacheClass& kv) {
     kv.def_property_readonly(
           "n_replaced",
           [](const PyKvCache& self) { return initialized(self.shared)->n_replaced(); },
-          R"(Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
+          R"(Number of times that load(), from_bytes(), copy_to() or a rollback replaced all sequences.
 
 A program that uses the sequences can compare it to notice that another one replaced them.)")
         .def("copy_to", &copy_to, py::arg("other"),

@@ -30,16 +30,6 @@ std::shared_ptr<SharedContext> shared_of(const ContextObject& context) {
     return initialized(py::cast<const PyContext&>(context).shared);
 }
 
-// Calls close() and ignores exceptions: closing fails in a signal handler that interrupted a call
-// of the context.
-template <typename F>
-void close_noexcept(F&& close) noexcept {
-    try {
-        close();
-    } catch (...) {
-    }
-}
-
 // The turn of a thread to take recorded calls and to convert them. A conversion may run finalizers,
 // and with them other threads, so those have to wait. They wait without the GIL.
 class Turn {
@@ -69,8 +59,9 @@ struct PyCapture : ZeroInitialized {
     PyCapture(PyCapture&&) = default;
     PyCapture& operator=(PyCapture&&) = delete;
     ~PyCapture() {
-        if (shared && open)
-            close_noexcept([this] { shared->call([](Context& c) { c.stop_capture(); }); });
+        if (!shared || !open) return;
+        shared->close_from_destructor(
+            [shared = shared] { shared->call([](Context& c) { return c.stop_capture(); }); });
     }
 
     std::shared_ptr<SharedContext> shared;
@@ -234,7 +225,9 @@ struct PyGradients : ZeroInitialized {
     PyGradients(PyGradients&&) = default;
     PyGradients& operator=(PyGradients&&) = delete;
     ~PyGradients() {
-        if (shared && open) close_noexcept([this] { stop(); });
+        if (!shared || !open) return;
+        shared->close_from_destructor(
+            [shared = shared] { shared->call([](Context& c) { return c.stop_gradients(); }); });
     }
     void stop() {
         // The loss is destroyed after the call, with the GIL: this may be the last reference to it.
@@ -303,12 +296,13 @@ struct PyEdit : ZeroInitialized {
     PyEdit(PyEdit&&) = default;
     PyEdit& operator=(PyEdit&&) = delete;
     ~PyEdit() {
-        if (shared && number != 0) close_noexcept([this] { stop(); });
+        if (!shared || number == 0) return;
+        shared->close_from_destructor(
+            [shared = shared, number = number] { stop(*shared, number); });
     }
-    void stop() {
+    static void stop(SharedContext& shared, uint64_t number) {
         // Destroyed after the call, with the GIL: this may be the last reference to a function.
-        const auto edit = shared->call([n = number](Context& c) { return c.stop_edit(n); });
-        number = 0;
+        const auto edit = shared.call([number](Context& c) { return c.stop_edit(number); });
     }
 
     std::shared_ptr<SharedContext> shared;
@@ -415,7 +409,9 @@ PyEdit& enter(PyEdit& self) {
 }
 
 void exit(PyEdit& self, const Any&, const Any&, const Any&) {
-    if (self.number != 0) self.stop();
+    if (self.number == 0) return;
+    PyEdit::stop(*self.shared, self.number);
+    self.number = 0;
 }
 
 struct PyTrace : ZeroInitialized {
@@ -423,8 +419,9 @@ struct PyTrace : ZeroInitialized {
     PyTrace(PyTrace&&) = default;
     PyTrace& operator=(PyTrace&&) = delete;
     ~PyTrace() {
-        if (shared && open)
-            close_noexcept([this] { shared->call([](Context& c) { c.take_trace(); }); });
+        if (!shared || !open) return;
+        shared->close_from_destructor(
+            [shared = shared] { shared->call([](Context& c) { c.take_trace(); }); });
     }
 
     std::shared_ptr<SharedContext> shared;

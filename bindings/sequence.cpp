@@ -57,12 +57,23 @@ void Handles::check(const SequenceRef& ref) const {
     if (const auto found = problem(ref)) throw InvalidArgument(text(ref.argument, ": ", *found));
 }
 
+namespace {
+
+// Does nothing if the handle is closed: another thread may do so meanwhile.
+void close_sequence(SharedContext& shared, const Handle& handle, SequenceId id) {
+    shared.change_handles([&](Context& context, Handles& handles) {
+        if (!handles.owns(handle, id)) return;
+        context.close_sequence(id);
+        handles.close(id);
+    });
+}
+
+}  // namespace
+
 PySequence::~PySequence() {
-    try {
-        close();
-    } catch (...) {
-        // Closing fails in a signal handler that interrupted a call of the context.
-    }
+    if (closed()) return;
+    shared_->close_from_destructor(
+        [shared = shared_, handle = handle_, id = id_] { close_sequence(*shared, *handle, id); });
 }
 
 void PySequence::open(const std::shared_ptr<SharedContext>& shared) {
@@ -77,12 +88,7 @@ void PySequence::open(const std::shared_ptr<SharedContext>& shared) {
 }
 
 void PySequence::close() {
-    if (closed()) return;
-    shared_->change_handles([this](Context& context, Handles& handles) {
-        if (!handles.owns(*handle_, id_)) return;  // another thread has closed it
-        context.close_sequence(id_);
-        handles.close(id_);
-    });
+    if (!closed()) close_sequence(*shared_, *handle_, id_);
 }
 
 SequenceId PySequence::id() const {

@@ -15,6 +15,42 @@ namespace plait::python {
 namespace {
 
 enum class TransactionState { created, entering, open, rolled_back, ended };
+enum class End { commit, roll_back };
+enum class Ended { normally, with_inner, before, context_closed };
+
+// Ends the transaction and the transactions inside of it, which are rolled back with it. Does
+// nothing if it has ended already.
+Ended end_transaction(SharedContext& shared, uint64_t number, End how) {
+    Ended result = Ended::normally;
+    shared.change_handles([&](Context& context, Handles& handles) {
+        context.session().with([&](Session* session) {
+            if (session == nullptr) {
+                result = Ended::context_closed;
+                return;
+            }
+            if (!handles.in_transaction(number)) {
+                result = Ended::before;
+                return;
+            }
+            if (handles.innermost() != number) {
+                result = Ended::with_inner;
+                how = End::roll_back;
+            }
+            if (how == End::commit) {
+                handles.commit_transaction();
+                session->commit_transaction();
+                return;
+            }
+            for (bool last = false; !last;) {
+                last = handles.innermost() == number;
+                handles.roll_back_transaction();
+                session->roll_back_transaction([&](SequenceId id) { return handles.is_owned(id); });
+            }
+            shared.note_replaced();
+        });
+    });
+    return result;
+}
 
 class Transaction {
 public:
@@ -30,10 +66,6 @@ public:
     void roll_back();
 
 private:
-    enum class End { commit, roll_back };
-    enum class Ended { normally, with_inner, before, context_closed };
-
-    Ended end_all(End how);
     void check_thread(const char* call) const;
 
     std::shared_ptr<SharedContext> shared_;
@@ -44,11 +76,8 @@ private:
 
 Transaction::~Transaction() {
     if (!is_open()) return;
-    try {
-        end_all(End::roll_back);
-    } catch (...) {
-        // Ending fails in a signal handler that interrupted a call of the context.
-    }
+    shared_->close_from_destructor(
+        [shared = shared_, number = number_] { end_transaction(*shared, number, End::roll_back); });
 }
 
 void Transaction::enter() {
@@ -82,7 +111,7 @@ void Transaction::exit(bool failed) {
         throw InvalidArgument("transaction: __exit__() was called before __enter__()");
     if (!is_open()) return;
     check_thread("__exit__()");
-    const Ended ended = end_all(failed ? End::roll_back : End::commit);
+    const Ended ended = end_transaction(*shared_, number_, failed ? End::roll_back : End::commit);
     state_ = TransactionState::ended;
     if (failed || ended == Ended::normally || ended == Ended::context_closed) return;
     throw InvalidArgument(
@@ -110,46 +139,12 @@ void Transaction::roll_back() {
         throw InvalidArgument(
             "transaction: rollback() was called while an inner transaction is open; end that one "
             "first");
-    const Ended ended = end_all(End::roll_back);
+    const Ended ended = end_transaction(*shared_, number_, End::roll_back);
     state_ = TransactionState::rolled_back;
     if (ended == Ended::before)
         throw InvalidArgument(
             "transaction: rollback() was called after the end of an outer transaction, which had "
             "already rolled this one back");
-}
-
-// Ends the transaction and the transactions inside of it, which are rolled back with it. Does
-// nothing if it has ended already.
-Transaction::Ended Transaction::end_all(End how) {
-    Ended result = Ended::normally;
-    shared_->change_handles([&](Context& context, Handles& handles) {
-        context.session().with([&](Session* session) {
-            if (session == nullptr) {
-                result = Ended::context_closed;
-                return;
-            }
-            if (!handles.in_transaction(number_)) {
-                result = Ended::before;
-                return;
-            }
-            if (handles.innermost() != number_) {
-                result = Ended::with_inner;
-                how = End::roll_back;
-            }
-            if (how == End::commit) {
-                handles.commit_transaction();
-                session->commit_transaction();
-                return;
-            }
-            for (bool last = false; !last;) {
-                last = handles.innermost() == number_;
-                handles.roll_back_transaction();
-                session->roll_back_transaction([&](SequenceId id) { return handles.is_owned(id); });
-            }
-            shared_->note_replaced();
-        });
-    });
-    return result;
 }
 
 void Transaction::check_thread(const char* call) const {

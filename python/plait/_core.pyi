@@ -1453,7 +1453,7 @@ class KVCache:
     @property
     def n_replaced(self) -> int:
         """
-        Number of calls of load(), from_bytes() and copy_to() that replaced all sequences.
+        Number of times that load(), from_bytes(), copy_to() or a rollback replaced all sequences.
 
         A program that uses the sequences can compare it to notice that another one replaced them.
         """

@@ -240,6 +240,26 @@ def test_a_cache_that_others_replace_is_noticed(ctx, tiny, tmp_path):
                 assert len(list(scheduler.run())) == 2
 
 
+def test_a_state_that_is_refused_replaces_nothing(ctx, tiny, tmp_path):
+    damaged = tmp_path / "damaged"
+    damaged.write_bytes(b"no state")
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=4, type_k="q8_0") as other,
+        plait.Scheduler(ctx) as scheduler,
+    ):
+        scheduler.submit([5, 6, 7], 4)
+        scheduler.step()
+        for replace in (
+            lambda: ctx.kv.from_bytes(b"no state"),
+            lambda: ctx.kv.load(damaged),
+            lambda: other.kv.copy_to(ctx),
+        ):
+            with pytest.raises(plait.StateError):
+                replace()
+        assert ctx.kv.n_replaced == 0
+        assert [event.finish_reason for event in scheduler.run()][-1] == "length"
+
+
 def test_a_context_without_a_free_sequence_names_n_seq_max(tiny):
     with (
         plait.Context(tiny, n_ctx=64) as ctx,
