@@ -169,7 +169,9 @@ void Threads::work(Job& job, size_t step, int thread, uint32_t run, uint32_t beg
 }
 
 bool Threads::take_over(Job& job, size_t step, int thread, uint32_t run, uint64_t waited) {
-    const uint64_t a_task = job.slots_[step].ticks.load(std::memory_order_relaxed);
+    // Unknown until a chunk of the step has ended. The wait then grows from one tick.
+    const uint64_t a_task =
+        std::max<uint64_t>(1, job.slots_[step].ticks.load(std::memory_order_relaxed));
     for (int i = 0; i < size(); ++i) {
         Thread& other = threads_[static_cast<size_t>(i)];
         uint64_t seen = 0;
@@ -204,6 +206,7 @@ void Threads::wait_done(Job& job, size_t step, int thread, uint32_t run) {
 }
 
 void Threads::abandon(Job& job, size_t step, uint32_t run) {
+    const platform::NoDenormals no_denormals;
     // Other threads may be ahead of this one. Takes all remaining tasks of every step, the last
     // step first, so that no thread finds more work; then waits for the threads that are still
     // working.

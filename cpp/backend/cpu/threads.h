@@ -114,13 +114,14 @@ private:
 
 template <typename Stop>
 bool Threads::run(Job& job, Stop&& stop) {
-    const platform::NoDenormals no_denormals;
     publish(job);
     for (size_t step = 0; step < job.steps(); ++step) {
         if (stop()) {
             abandon(job, step, run_);
             return false;
         }
+        // Not before: stop() may run code of the caller.
+        const platform::NoDenormals no_denormals;
         help(job, step, 0, run_);
         wait_done(job, step, 0, run_);
     }

@@ -84,7 +84,12 @@ TEST(Threads, TreatDenormalsAsZeroDuringRunsOnly) {
         Threads threads(n);
         DenormalJob job;
         ASSERT_TRUE(DenormalJob::any());
-        for (int i = 0; i < 20; ++i) threads.run(job, never);
+        for (int i = 0; i < 20; ++i) {
+            threads.run(job, [] {
+                EXPECT_TRUE(DenormalJob::any()) << "stop() may call functions of the caller";
+                return false;
+            });
+        }
 #if defined(__x86_64__) || defined(__aarch64__)
         EXPECT_FALSE(job.seen()) << n;
 #endif
@@ -280,6 +285,30 @@ TEST(Threads, LongTasksAmongShortOnesAreRepeatedAFewTimes) {
     for (int run = 0; run < kRuns; ++run) ASSERT_TRUE(threads.run(job, never));
     EXPECT_EQ(job.ran(), kRuns * 8 * 64);
     EXPECT_LE(job.long_ones(), kRuns * 4 * 8);
+    threads.forget(job);
+}
+
+// The first chunk of a step takes unexpectedly long, for example because its weights are not in
+// memory. Threads must not take it from each other, again and again, before one has ended it.
+TEST(Threads, AFirstChunkIsRepeatedAFewTimes) {
+    PLAIT_NEEDS_TAKE_OVER;
+    class Slow final : public Job {
+    public:
+        Slow() : Job(1) { cut(0, {.tasks = 1, .redo = true}); }
+        void work(size_t, int, int64_t, int64_t, Claim* claim) noexcept override {
+            if (++calls_ > 1000) return;  // fails, instead of never returning
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            if (claim->begin_commit()) claim->end_commit();
+        }
+        int calls() const { return calls_; }
+
+    private:
+        std::atomic<int> calls_{0};
+    };
+    Threads threads(8);
+    Slow job;
+    ASSERT_TRUE(threads.run(job, never));
+    EXPECT_LE(job.calls(), 20);
     threads.forget(job);
 }
 
