@@ -9,25 +9,24 @@
 namespace plait::gradient {
 namespace {
 
-// Which element of operand b an element of operand a meets; see ops::Add.
+// Which element of b belongs to an element of a, by the same rules as in the kernels; see ops::Add.
 struct Broadcast {
     size_t repeat = 1, period = SIZE_MAX;
     size_t at(size_t i) const { return i / repeat % period; }
 };
 
 Broadcast broadcast_of(const Walk& walk, NodeId a, NodeId b) {
-    const Node &x = walk.node(a), &y = walk.node(b);
-    const auto n = static_cast<size_t>(y.type.shape.elements());
-    const auto last = static_cast<size_t>(x.type.shape[-1]);
-    if (y.extent == Extent::fixed && x.extent != Extent::fixed) {
-        if (n == 1) return {.period = 1};
-        const auto row = static_cast<size_t>(walk.row_width(a));
-        if (n == row || n == last) return {.period = n};
-        return {.repeat = last, .period = n};  // one number for each vector of a row
+    const Shape &of_a = walk.node(a).type.shape, &of_b = walk.node(b).type.shape;
+    const bool is_fixed = walk.node(b).extent == Extent::fixed;
+    if (of_a == of_b) return {};
+    if (of_b.elements() == 1) return {.period = 1};
+    Broadcast broadcast;
+    if (of_b[-1] == 1) {
+        const bool by_row = of_b.rank == 2 && !is_fixed;
+        broadcast.repeat = static_cast<size_t>(by_row ? walk.row_width(a) : of_a[-1]);
     }
-    if (x.type.shape == y.type.shape) return {};
-    if (n * last == static_cast<size_t>(x.type.shape.elements())) return {.repeat = last};
-    return {.period = n};
+    if (is_fixed) broadcast.period = static_cast<size_t>(of_b.elements());
+    return broadcast;
 }
 
 void backward_sum(NodeId a, NodeId b, float sign, Gradient dy, Walk& walk) {

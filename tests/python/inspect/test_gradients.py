@@ -113,13 +113,15 @@ def test_rows_of_several_calls_are_joined(tiny):
         assert len(grads.losses) == 2
 
 
-@pytest.mark.parametrize("arch", ["llama", "qwen2"])
-def test_gradients_through_adapters_and_control_vectors(tmp_path, arch):
-    """As those of the model that the adapter has been merged into."""
+@pytest.mark.parametrize("seq", [None, 0])
+@pytest.mark.parametrize("arch", ["llama", "qwen2", "mixtral"])
+def test_gradients_through_adapters_and_control_vectors(tmp_path, arch, seq):
+    """As those of the model that the adapter has been merged into, for all sequences or for one."""
     metadata, weights = lora_models.model(arch)
     targets = [name for name in lora_models.matrices(weights) if name.startswith(("blk", "output"))]
     tensors = lora_models.deltas(weights, targets, 4, 2)
-    adapter = lora_models.write_adapter(tmp_path / "a.gguf", arch, tensors, alpha=None)
+    named = metadata["general.architecture"]
+    adapter = lora_models.write_adapter(tmp_path / "a.gguf", named, tensors, alpha=None)
     model = plait.Model(gguf_writer.write(tmp_path / "m.gguf", metadata, weights))
     merged = plait.Model(
         gguf_writer.write(
@@ -128,9 +130,9 @@ def test_gradients_through_adapters_and_control_vectors(tmp_path, arch):
     )
     vector = np.random.default_rng(0).standard_normal((model.n_layer, model.n_embd))
     with plait.Context(model, **EXACT) as ctx, plait.Context(merged, **EXACT) as plain:
-        ctx.set_lora({model.load_lora(adapter): 0.7})
+        ctx.set_lora({model.load_lora(adapter): 0.7}, seq=seq)
         for context in (ctx, plain):
-            context.set_control_vector(vector, first_layer=0)
+            context.set_control_vector(vector, first_layer=0, seq=seq)
         names = ("l_out.*", "inp_embd", "k.*", "ffn_inp.*")
         found, want = (gradients(c, IDS, LOSSES[1], *names) for c in (ctx, plain))
         for name in want:
