@@ -23,9 +23,12 @@ namespace fs = std::filesystem;
 constexpr uint64_t kAlignment = 65536;  // of regions; a multiple of every page size
 constexpr std::string_view kSuffix = ".packed";
 
-// The file's name begins with the boot, so that files of earlier boots are recognised.
+// The names of files begin with the machine and its boot.
+std::string prefix_of_machine() { return text(checksum(platform::machine_identity()), "-"); }
+
 std::string file_name(const std::string& boot, const std::string& identity) {
-    return text(boot, "-", checksum(identity), "-", checksum(text("again ", identity)), kSuffix);
+    return text(prefix_of_machine(), boot, "-", checksum(identity), "-",
+                checksum(text("again ", identity)), kSuffix);
 }
 
 struct Entry {
@@ -34,12 +37,14 @@ struct Entry {
     fs::file_time_type opened;
 };
 
-std::vector<Entry> entries(const fs::path& folder) {
+std::vector<Entry> entries_of_machine(const fs::path& folder) {
+    const std::string prefix = prefix_of_machine();
     std::vector<Entry> found;
     for (const fs::directory_entry& file : fs::directory_iterator(folder)) {
         std::error_code error;
         platform::FileStatus status;
         if (file.path().extension() != kSuffix ||
+            !file.path().filename().string().starts_with(prefix) ||
             platform::status_of(file.path().string(), &status) != 0)
             continue;  // deleted meanwhile, or not ours
         const auto opened = file.last_write_time(error);
@@ -49,19 +54,32 @@ std::vector<Entry> entries(const fs::path& folder) {
 }
 
 // Deletes files of earlier boots, then those opened longest ago, until `needed` more bytes fit.
-// Processes that have mapped a deleted file keep it.
-void make_room(const fs::path& folder, const std::string& boot, uint64_t needed) {
-    std::vector<Entry> files = entries(folder);
+// Processes that have mapped a deleted file keep it. Returns false, and deletes nothing, if so many
+// bytes are not kept.
+bool make_room(const fs::path& folder, const std::string& boot, uint64_t needed) {
+    std::vector<Entry> files = entries_of_machine(folder);
     std::ranges::sort(files, {}, &Entry::opened);
-    uint64_t used = 0;
+    uint64_t used = 0, freed = 0;
     for (const Entry& file : files) used += file.bytes;
+    std::vector<fs::path> unneeded;
     for (const Entry& file : files) {
-        const bool old = !file.path.filename().string().starts_with(boot);
-        if (!old && used + needed <= PackedFile::kMaxFolderBytes) continue;
-        std::error_code ignored;
-        fs::remove(file.path, ignored);
-        used -= file.bytes;
+        const std::string name = file.path.filename().string();
+        const bool old = !name.starts_with(text(prefix_of_machine(), boot));
+        if (!old && used - freed + needed <= PackedFile::kMaxFolderBytes) continue;
+        unneeded.push_back(file.path);
+        freed += file.bytes;
     }
+    const uint64_t free = fs::space(folder).available + freed;
+    const uint64_t most = std::min(PackedFile::kMaxFolderBytes, free / 2);
+    if (needed > most) {
+        log(LogLevel::info,
+            text(folder.string(), ": packed weights of ", needed, " bytes are not kept; at most ",
+                 most, " are, half of the free space or the limit of the folder"));
+        return false;
+    }
+    std::error_code ignored;
+    for (const fs::path& file : unneeded) fs::remove(file, ignored);
+    return true;
 }
 
 // Throws unless `error` is 0.
@@ -92,15 +110,7 @@ std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const st
 
     if (fs::create_directories(folder)) fs::permissions(folder, fs::perms::owner_all);
     const fs::path path = fs::path(folder) / file_name(boot, text(identity, " ", library));
-    if (!fs::exists(path)) {
-        make_room(folder, boot, matrices);
-        const uint64_t free = fs::space(folder).available;
-        if (matrices > kMaxFolderBytes || matrices > free / 2) {
-            log(LogLevel::info, text(folder, ": packed weights of ", matrices,
-                                     " bytes are not kept: ", free, " bytes are free"));
-            return nullptr;
-        }
-    }
+    if (!fs::exists(path) && !make_room(folder, boot, matrices)) return nullptr;
     if (!file->map(path.string())) {
         // Another version of this format has left it.
         fs::remove(path);

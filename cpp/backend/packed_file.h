@@ -7,7 +7,9 @@
 //
 // Names of files contain the identity of the model file, the instruction set, the library that
 // packed it, and the boot of the machine: after a crash, the system may have written the byte of a
-// weight but not its matrix. Files of earlier boots are deleted.
+// weight but not its matrix. Files of earlier boots are deleted. Where machines share a folder, each
+// deletes only files of its own: on a network file system, deleting a file that a process of another
+// machine has mapped ends that process.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +26,7 @@ namespace plait {
 
 class PackedFile {
 public:
-    // All files of a folder together; the least recently opened ones are deleted first.
+    // All files of a machine in a folder together; the least recently opened ones are deleted first.
     static constexpr uint64_t kMaxFolderBytes = uint64_t{32} << 30;
 
     // Opens the file of `identity`, or creates it and the folder. bytes[i] is the size of matrix i.

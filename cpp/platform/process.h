@@ -8,6 +8,9 @@ namespace plait::platform {
 
 int64_t process_id();
 
+// Differs between machines that share a file system; empty if unknown.
+std::string machine_identity();
+
 // Changes when the machine is started again; empty if unknown.
 std::string boot_identity();
 

@@ -33,6 +33,12 @@ double cgroup_cpus() {
 
 }  // namespace
 
+std::string machine_identity() {
+    std::string id;
+    std::ifstream("/etc/machine-id") >> id;
+    return id;
+}
+
 std::string boot_identity() {
     std::string id;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> id;

@@ -9,6 +9,13 @@
 
 namespace plait::platform {
 
+std::string machine_identity() {
+    char id[64] = {};
+    size_t size = sizeof id - 1;
+    if (sysctlbyname("kern.uuid", id, &size, nullptr, 0) != 0) return {};
+    return id;
+}
+
 std::string boot_identity() {
     timeval boot{};
     size_t size = sizeof boot;

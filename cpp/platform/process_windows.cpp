@@ -12,6 +12,7 @@ namespace plait::platform {
 
 int64_t process_id() { return ::GetCurrentProcessId(); }
 
+std::string machine_identity() { return {}; }
 std::string boot_identity() { return {}; }
 
 std::string library_identity(const void* code) {

@@ -14,8 +14,11 @@
 #include <vector>
 
 #include "backend/cpu/products/products.h"
+#include "base/hash.h"
+#include "base/text.h"
 #include "gguf/writer.h"
 #include "platform/memory.h"
+#include "platform/process.h"
 
 namespace plait::cpu {
 namespace {
@@ -133,12 +136,14 @@ TEST_F(PackedFiles, AFileOfAnotherSizeIsReplaced) {
 
 TEST_F(PackedFiles, FilesOfEarlierBootsAreDeleted) {
     fs::create_directories(path);
-    const fs::path old = fs::path(path) / "00000000-0000-0000-0000-000000000000-1-2.packed";
+    const std::string boot = "-00000000-0000-0000-0000-000000000000-1-2.packed";
+    const fs::path old = fs::path(path) / text(checksum(platform::machine_identity()), boot);
+    const fs::path of_another_machine = fs::path(path) / text(checksum("another machine"), boot);
     const fs::path other = fs::path(path) / "notes.txt";
-    std::ofstream(old) << "old";
-    std::ofstream(other) << "not ours";
+    for (const fs::path& file : {old, of_another_machine, other}) std::ofstream(file) << "old";
     ASSERT_NE(open(), nullptr);
     EXPECT_FALSE(fs::exists(old));
+    EXPECT_TRUE(fs::exists(of_another_machine));
     EXPECT_TRUE(fs::exists(other));
 }
 
@@ -146,8 +151,10 @@ TEST_F(PackedFiles, RefusesWhatCannotBeKept) {
     const std::string file = folder.write("file", {});
     EXPECT_EQ(PackedFile::open(file, "a", kSizes), nullptr);
     EXPECT_EQ(PackedFile::open("/proc/no/such/folder", "a", kSizes), nullptr);
+    ASSERT_NE(open(), nullptr);
     const std::array<uint64_t, 1> huge = {PackedFile::kMaxFolderBytes + 1};
     EXPECT_EQ(PackedFile::open(path, "a", huge), nullptr);
+    EXPECT_EQ(files().size(), 1u) << "files of other models are deleted for one that is not kept";
 }
 
 TEST_F(PackedFiles, ThreadsMayFillTheSameMatrix) {

@@ -121,6 +121,7 @@ TEST(PlatformMemory, IsZeroAndAligned) {
 TEST(PlatformProcess, IsIdentified) {
     EXPECT_GT(process_id(), 0);
     EXPECT_GE(usable_cores(), 1);
+    EXPECT_EQ(machine_identity(), machine_identity());
     EXPECT_EQ(boot_identity(), boot_identity());
     EXPECT_FALSE(library_identity(reinterpret_cast<const void*>(&bytes_of)).empty());
 }
