@@ -28,7 +28,9 @@ Value Step::embed(const Weight& table, float scale) {
         const Value x = plait::embed(weight(table), token_input(InputField::tokens));
         return name(scale == 1.0f ? x : plait::scale(x, scale), Role::inp_embd);
     }
-    return given(table.type.shape[1]);
+    // A copy, because an input cannot be edited.
+    const int64_t width = table.type.shape[1];
+    return name(slice(given(width), 0, width), Role::inp_embd);
 }
 
 Value Step::embed_again(const Weight& table) {

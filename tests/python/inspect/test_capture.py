@@ -237,3 +237,25 @@ def test_shapes_of_values_by_both_spellings(tiny: plait.Model) -> None:
             assert ctx.value_shape(short) == ctx.value_shape(name)
         with pytest.raises(ValueError, match=r'value_shape: "attn_heads\.9" is not a value'):
             ctx.value_shape("attn_heads.9")
+
+
+def test_given_embeddings_are_the_value_inp_embd(any_model):
+    """Captures and edits see rows that a batch gives as they see those of tokens."""
+    if any_model.arch.startswith(("t5", "qwen3vl")):
+        pytest.skip("decode() needs the output of encode(), or embeddings have parts for several layers")
+    with plait.Context(any_model, n_ctx=64) as ctx:
+        rows = np.random.default_rng(0).standard_normal((5, any_model.n_embd)).astype(np.float32)
+
+        def computed(given):
+            ctx.kv.clear()
+            batch = plait.Batch()
+            batch.add_embeddings(given, logits="all")
+            out = ctx.decode(batch)
+            return (out.embeddings if out.logits is None else out.logits).copy()
+
+        with ctx.capture("inp_embd") as seen:
+            want = computed(rows)
+        with ctx.edit("inp_embd", seen["inp_embd"].mean(axis=0), "replace"):
+            replaced = computed(rows)
+        assert seen["inp_embd"].shape == rows.shape
+        assert not same_bits(replaced, want)
