@@ -34,7 +34,7 @@ struct NamedValue {
     ValueName name;
     NodeId node = 0;
 };
-// In the order of the graph, which must not have been rewritten yet.
+// In the order of the graph, before the passes of a plan (plan/passes.h) have changed it.
 std::vector<NamedValue> named_values(const Graph& graph);
 
 // The output that holds the i-th captured name.

@@ -30,8 +30,8 @@ enum class Activation : uint8_t {
 enum class Gating : uint8_t { softmax, sigmoid, softmax_chosen };
 
 // The bias that is added to a score, depending on the distance between query and key. alibi adds
-// -slope_h * (position - key position), arXiv:2108.12409: with m = 2^floor(log2 h), slope_h =
-// 2^(-max_bias (h+1) / m) for h < m, else 2^(-max_bias (2 (h-m) + 1) / (2 m)). buckets adds
+// -slope_h * (position - key position), arXiv:2108.12409: with m = 2^floor(log2(number of heads)),
+// slope_h = 2^(-max_bias (h+1) / m) for h < m, else 2^(-max_bias (2 (h-m) + 1) / (2 m)). buckets adds
 // bias[bucket(key position - position), h], arXiv:1910.10683.
 enum class PositionBias : uint8_t { none, alibi, buckets };
 

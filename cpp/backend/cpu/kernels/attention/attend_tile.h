@@ -1,4 +1,5 @@
-// A tile of attention: the query heads that share a kv head, for a few tokens of one sequence.
+// A tile of attention: query heads of one or more kv heads, for a few tokens of one sequence, or of
+// several sequences that share their first keys.
 #pragma once
 
 #include "backend/cpu/kernels/attention/cache.h"
