@@ -203,6 +203,18 @@ def test_the_reference_has_no_name_twice_and_none_that_is_gone():
         pkgutil.resolve_name(f"plait.{name}")
 
 
+def test_every_decision_is_listed_with_its_title():
+    folder = DOCS / "decisions"
+    listed = re.findall(
+        r"^- \[(.*)\]\((.*)\)$", (folder / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    records = sorted(folder.glob("[0-9]*.md"))
+    titles = [
+        path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ") for path in records
+    ]
+    assert listed == [(title, path.name) for title, path in zip(titles, records, strict=True)]
+
+
 def test_every_command_is_listed():
     page = (DOCS / "reference" / "commands.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `plait (\w+)` \| (.*) \|$", page, re.MULTILINE))
