@@ -35,8 +35,10 @@ The cases:
   `btg:BxN@D`: N steps of B sequences, each after its own D tokens. `encode:BxN`: B texts of N tokens, one pooled
   embedding each. All are in tokens per second.
   "% of memory" is the rate at which weights were read, relative to the rate at which the same number of threads reads
-  memory in the same minute (NumPy's maximum over half a gigabyte). Models that fit in a CPU cache exceed 100 %. Caches
-  and the states of recurrent layers, which a step also reads, are not counted.
+  memory in the same minute (NumPy's maximum over half a gigabyte). It exceeds 100 % for models that fit in a CPU cache,
+  and where kernels read faster than NumPy does or the bandwidth changes between the two measurements
+  ([0055](decisions/0055-several-panels-for-one-row.md), [0057](decisions/0057-scales-in-front-of-codes.md)). Caches and
+  the states of recurrent layers, which a step also reads, are not counted.
 - `load`: the time to open a file that is in the page cache, create a context and compute the first token, in GB of the
   file per second. "peak" is the peak memory of the process relative to the size of the file.
 - "spread": the lowest and the highest of the paired ratios, where there are several rounds.
