@@ -26,7 +26,8 @@ enum class DType : uint8_t {
     iq4_nl,
     iq4_xs,
     mxfp4,
-    // The remaining types are those of tensor/blocks/expanded.h.
+    // The remaining types are those of tensor/blocks/expanded.h. Those from here to tq1_0 need tables
+    // or divisions to be read, see is_irregular() in kernels/products/packed.h.
     iq2_xxs,
     iq2_xs,
     iq2_s,

@@ -62,34 +62,14 @@ PLAIT_INLINE constexpr float half_e4m3(uint8_t bits) {
     return __builtin_bit_cast(float, (exponent + 119) << 23 | fraction << 20);
 }
 
-// half_e4m3() as a table.
-struct HalfE4m3 {
-    float of[256];
-    constexpr HalfE4m3() : of{} {
-        for (int i = 0; i < 256; ++i) of[i] = half_e4m3(static_cast<uint8_t>(i));
-    }
-};
-inline constexpr HalfE4m3 kHalfE4m3;
-
-// kExpandedOffset plus the doubled values of eight E2M1 codes, one in each byte.
-PLAIT_INLINE uint64_t expand_e2m1(uint64_t nibbles) {
-    // The magnitude is the code without its sign, plus the fraction (and the lowest bit of the
-    // exponent) from 4 on, plus 2 for code 7.
-    const uint64_t is_large = nibbles >> 2 & kEachByte;
-    const uint64_t is_seven = is_large & nibbles & nibbles >> 1;
-    const uint64_t positive = kExpandedOffset * kEachByte + (nibbles & 7 * kEachByte) +
-                              (nibbles & 3 * is_large) + 2 * is_seven;
-    const uint64_t sign = nibbles >> 3 & kEachByte;
-    return (positive ^ 0x7f * sign) + sign;  // 128 - positive for negative ones
-}
-
 PLAIT_INLINE void expand(const BlockNVFP4& block, uint8_t* codes, float* scales) {
     for (int g = 0; g < 4; ++g) {
-        scales[g] = kHalfE4m3.of[block.scales[g]];
-        uint64_t both;
-        __builtin_memcpy(&both, block.nibbles + 8 * g, 8);
-        put_codes(expand_e2m1(both & 15 * kEachByte), codes + 16 * g);
-        put_codes(expand_e2m1(both >> 4 & 15 * kEachByte), codes + 16 * g + 8);
+        scales[g] = half_e4m3(block.scales[g]);
+        for (int j = 0; j < 8; ++j) {
+            const int both = block.nibbles[8 * g + j];
+            codes[16 * g + j] = static_cast<uint8_t>(kExpandedOffset + kE2m1Doubled[both & 15]);
+            codes[16 * g + j + 8] = static_cast<uint8_t>(kExpandedOffset + kE2m1Doubled[both >> 4]);
+        }
     }
 }
 
