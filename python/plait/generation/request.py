@@ -136,7 +136,7 @@ class Request:
     def cancel(self) -> None:
         """End the request. Does nothing if it has finished.
 
-        Its cells are freed at once, or after the current step if another thread is running one.
+        Its cells are freed at once, or after the current step if one is running.
         """
         self.scheduler.cancel(self)
 

@@ -87,6 +87,7 @@ class RequestPool:
                 self._read_inbox()  # the request may have arrived since
                 self._remove_waiting(request)
             self.end(request, "cancelled")
+            self.prefixes.sweep()  # no step may follow
 
     def end_all(self, reason: str, error: BaseException | None = None) -> None:
         """End all requests and free their cells."""

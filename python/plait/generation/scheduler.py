@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
 
 from plait.arguments import expect, expect_context, flag, integer, kind, renamed
@@ -96,6 +97,7 @@ class Scheduler(Closeable):
         self._computed_images = False  # in the last step
         self._removes_tokens = ctx.kv.kind in REMOVING_KINDS
         self._lock = threading.RLock()
+        self._changing = False  # whether the thread that holds _lock is changing requests
         self._submitting = threading.Lock()  # never held during a step; taken after _lock
         self._pool = RequestPool(
             ctx, share=share_prefixes, keep=keep_prefixes, live=self._live, store=store
@@ -225,8 +227,9 @@ class Scheduler(Closeable):
         self._pool.cancelled.append(request)
         if self._lock.acquire(blocking=False):
             try:
-                self._pool.drop_cancelled()
-                self._pool.prefixes.sweep()  # no step may follow
+                if not self._changing:
+                    with self._exclusive():
+                        self._pool.drop_cancelled()
             finally:
                 self._lock.release()
 
@@ -249,7 +252,7 @@ class Scheduler(Closeable):
 
     def advance(self) -> list[tuple[Request, Event]]:
         """Call the model once like step(), and return each new token with its request."""
-        with self._lock:
+        with self._exclusive():
             self.n_steps += 1
             self._pool.update()
             slices = self._plan_step()
@@ -259,6 +262,7 @@ class Scheduler(Closeable):
             finally:
                 for part in slices:
                     part.free()
+                self._pool.drop_cancelled()
 
     def run(self) -> Iterator[Event]:
         """Yield the events of all steps until every request has finished.
@@ -273,7 +277,7 @@ class Scheduler(Closeable):
 
     def close(self) -> None:
         """Cancel all requests and free their cells. Does nothing if already closed."""
-        with self._lock:
+        with self._exclusive():
             with self._submitting:
                 self._closed = True
             self._pool.end_all("cancelled")
@@ -286,7 +290,7 @@ class Scheduler(Closeable):
             error: The error of the requests.
         """
         expect(error, BaseException, "fail: error", "an exception")
-        with self._lock:
+        with self._exclusive():
             self._pool.end_all("error", error)
 
     def take_ended(self) -> list[Request]:
@@ -332,6 +336,21 @@ class Scheduler(Closeable):
 
     def __repr__(self) -> str:
         return f"<plait.Scheduler: {self.n_active} active, {self.n_waiting} waiting, {self.n_kept} kept>"
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the lock while requests change.
+
+        Meanwhile, a sampler or a finalizer that runs in this thread may call cancel(), which must then end no request
+        that is part of the step.
+        """
+        with self._lock:
+            nested = self._changing
+            try:
+                self._changing = True
+                yield
+            finally:
+                self._changing = nested
 
     def _check(
         self,

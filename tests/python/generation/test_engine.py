@@ -631,6 +631,34 @@ def test_leaving_a_stream_frees_its_cells(tiny):
         assert engine.stats.n_cancelled == 2
 
 
+def test_a_stream_that_is_collected_during_a_step_ends_alone(tiny, engine):
+    """The collector runs the finalizer of an abandoned stream in any thread, here in the one that steps."""
+
+    class Collecting(plait.PromptLookup):
+        def propose(self, asks):
+            gc.collect()
+            return super().propose(asks)
+
+    def abandon():
+        events = engine.stream_sync(tokens(9, 1), 200, lambda row, seq: 7)
+        next(events)
+        cycle = [events]
+        cycle.append(cycle)
+
+    gc.disable()
+    try:
+        events = engine.stream_sync(tokens(9, 2), 60, draft=Collecting())
+        found = [next(events)]
+        abandon()
+        found += events
+    finally:
+        gc.enable()
+    want = plait.complete(tiny, [tokens(9, 2)], 60)[0]
+    assert tuple(event.token for event in found) == want.tokens
+    until(lambda: engine.stats.n_cancelled == 1)
+    assert engine.stats.n_failed == 0
+
+
 @pytest.mark.parametrize("n", [500, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_cell_is_leaked(tiny, n):
     rng = random.Random(n)

@@ -264,6 +264,34 @@ def test_cancel_from_another_thread(tiny):
         assert ctx.kv.n_used == 0
 
 
+@pytest.mark.parametrize(("limit", "reason"), [(4, "length"), (20, "cancelled")])
+def test_a_sampler_may_cancel_requests(tiny, monkeypatch, limit, reason):
+    """The step that calls the sampler ends them, once each, and its other requests continue."""
+    released = []
+    release = plait.Sampler.release
+    monkeypatch.setattr(
+        plait.Sampler, "release", lambda self, key: (released.append(key), release(self, key))
+    )
+
+    def cancelling(row, generated):
+        if own.done or len(own.tokens) == 3:
+            own.cancel()
+            other.cancel()
+
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx, plait.Scheduler(ctx) as scheduler:
+        greedy_but_cancelling = plait.Sampler(0, order=[cancelling, "temperature"])
+        own = scheduler.submit(tokens(5, 1), limit, sampler=greedy_but_cancelling)
+        other = scheduler.submit(tokens(5, 2), 20)
+        third = scheduler.submit(tokens(5, 3), 20)
+        events = list(scheduler.run())
+        assert (own.finish_reason, other.finish_reason) == (reason, "cancelled")
+        assert len(own.tokens) == len(other.tokens) == 4
+        assert [event.token for event in events if event.index == 0] == list(own.tokens)
+        assert list(third.tokens) == greedy(tiny, tokens(5, 3), 20)
+        assert released == [own.key]
+        assert ctx.kv.n_used == 0
+
+
 def test_a_failing_request_does_not_affect_others(tiny):
     def broken(row, seq):
         raise RuntimeError("no luck")
