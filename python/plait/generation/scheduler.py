@@ -479,7 +479,11 @@ class Scheduler(Closeable):
                     continue
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
-                event = self._advance(part.request, token, logprob, row, more=agrees)
+                try:
+                    event = self._advance(part.request, token, logprob, row, more=agrees)
+                except Exception as error:
+                    self._pool.fail(part.request, error)
+                    continue
                 events.append((part.request, event))
                 if agrees and part.request.draft is not None:
                     part.request.draft.acceptance.accepted += 1
@@ -495,11 +499,11 @@ class Scheduler(Closeable):
         text, reason = request.advance(token, logprob)
         if reason is None and not more and self._pool.is_full(request):
             text, reason = text + request.flush(), "length"
-        if reason is not None:
-            self._pool.end(request, reason)
         top = top_logprobs(row, request.n_top) if request.n_top else ()
         if top:
             request.top_logprobs.append(top)
+        if reason is not None:
+            self._pool.end(request, reason)
         return Event(request.index, token, text, logprob, reason, request.sample, top)
 
     def _roll_back(self, part: Slice) -> None:

@@ -48,29 +48,42 @@ class StopAutomaton:
 
     def step(self, node: _Node, character: str) -> _Node:
         """Return the node of the longest suffix of `node` + `character` that is a prefix of a string."""
+        created: list[
+            tuple[_Node, _Node]
+        ] = []  # pairs of a parent and its new child, longest first
         while True:
-            child = self._child(node, character)
-            if child is not None:
-                return child
+            if character in node.next:
+                child = node.next[character]
+                if child is not None:
+                    break
+            else:
+                child = self._child(node, character)
+                if child is None:
+                    node.next[character] = None
+                else:
+                    created.append((node, child))
             if node is self.root:
-                return node
+                child = node
+                break
             node = node.fail
+        # Each new node fails to the next shorter suffix that has a node.
+        for parent, longer in reversed(created):
+            longer.fail = child
+            longer.match = longer.match or child.match
+            parent.next[character] = child = longer
+        return child
 
     def _child(self, node: _Node, character: str) -> _Node | None:
-        if character in node.next:
-            return node.next[character]
+        """Create the node of `node` + `character`, without its `fail`. None if that is no prefix of a string."""
         depth = node.depth
         # The string that ends here, if there is one, comes first and has no character at this depth.
         first = node.first + (node.first < node.end and len(self._strings[node.first]) == depth)
         first = bisect_left(self._strings, character, first, node.end, key=lambda s: s[depth])
         end = bisect_right(self._strings, character, first, node.end, key=lambda s: s[depth])
-        child = None
-        if first < end:
-            child = _Node(first, end, depth + 1)
-            child.fail = self.root if node is self.root else self.step(node.fail, character)
-            ends = len(self._strings[first]) == child.depth
-            child.match = child.depth if ends else child.fail.match
-        node.next[character] = child
+        if first == end:
+            return None
+        child = _Node(first, end, depth + 1)
+        child.match = child.depth if len(self._strings[first]) == child.depth else 0
         return child
 
 

@@ -473,6 +473,47 @@ def test_stop_strings_across_tokens(tiny):
         plait.generate(tiny, "the hat", stop="")
 
 
+def test_stop_strings_with_a_long_chain_of_suffixes(demo_model):
+    """Their number exceeds the recursion limit of Python."""
+    n = 1200
+    strings = ["x" * k + "b" for k in range(1, n)]
+    scan = StopStrings(strings)
+    assert scan.push("a" + "x" * n + "c") == ("a" + "x" * n + "c", False)
+    assert scan.push("x" * n + "b") == ("x", True)
+
+    x, b = (
+        next(i for i in range(demo_model.n_vocab) if demo_model.tokenizer.token_bytes(i) == text)
+        for text in (b"x", b"b")
+    )
+    with (
+        plait.Context(demo_model, n_ctx=2048, n_seq_max=2) as ctx,
+        plait.Scheduler(ctx) as scheduler,
+    ):
+        one = scheduler.submit(
+            [5], 2000, sampler=lambda row, seq: b if len(one.tokens) == n else x, stop=strings
+        )
+        other = scheduler.submit(tokens(5), 2000, sampler=lambda row, seq: x)
+        list(scheduler.run())
+        assert (one.finish_reason, len(one.tokens), one.text) == ("stop", n + 1, "x")
+        assert (other.finish_reason, len(other.tokens)) == ("length", 2000)
+
+
+def test_text_that_fails_ends_only_its_request(tiny):
+    class Broken:
+        def push(self, token):
+            raise RecursionError("too deep")
+
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
+        bad, good = (scheduler.submit(tokens(5, i), 9) for i in range(2))
+        bad.stream = Broken()
+        scheduler.step()
+        assert scheduler.failed == [bad]
+        assert isinstance(bad.error, RecursionError)
+        list(scheduler.run())
+        assert list(good.tokens) == greedy(tiny, tokens(5, 1), 9)
+        assert ctx.kv.n_used == 0
+
+
 def test_top_tokens_are_reported(tiny):
     for event in plait.generate(tiny, "the hat", max_tokens=4, top_logprobs=3):
         assert len(event.top_logprobs) == 3
