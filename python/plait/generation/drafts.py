@@ -73,7 +73,8 @@ class Acceptance:
 class Drafter(Protocol):
     """Protocol of the argument `draft` of Scheduler.submit().
 
-    One object can serve any number of generations.
+    One object can serve any number of generations. It must support weak references. An exception of propose() ends
+    only the generations that it was called for.
 
     Attributes:
         acceptance: Statistics, which the scheduler updates.
@@ -92,7 +93,7 @@ class Drafter(Protocol):
         """Return for each generation at most `max_tokens` draft tokens, possibly none."""
 
     def release(self, key: Hashable) -> None:
-        """Free what is stored for a generation that has ended."""
+        """Free what is stored for a generation that has ended. An exception is logged."""
 
 
 @runtime_checkable
@@ -194,7 +195,8 @@ class DraftModel:
     """Drafts the most likely tokens of a smaller model with the same vocabulary.
 
     Its context is created when a scheduler first uses it, with the length and the number of
-    sequences of the scheduler's context. close() frees it.
+    sequences of the scheduler's context, and again if a later scheduler needs a larger one while no
+    generation uses it. close() frees it.
 
     Args:
         model: The draft model.
@@ -217,10 +219,11 @@ class DraftModel:
         self._model = model
         self._options = options
         self._ctx: Context | None = None
+        self._size = (0, 0)  # n_ctx and n_seq_max that the context was created for
         self._held: dict[Hashable, tuple[Sequence, list[int]]] = {}
 
     def attach(self, ctx: Context) -> None:
-        """Create the draft context.
+        """Create the draft context, unless there is one that is large enough or in use.
 
         Args:
             ctx: The context that verifies the drafts.
@@ -234,14 +237,14 @@ class DraftModel:
             raise ValueError(
                 "DraftModel: the draft model and the verifying model have different vocabularies"
             )
-        if self._ctx is None or self._ctx.closed:
-            self._held.clear()
-            options: dict[str, object] = {
-                "n_ctx": ctx.n_ctx + self.n,
-                "n_seq_max": ctx.n_seq_max,
-                **self._options,
-            }
-            self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
+        n_ctx, n_seq_max = self._size
+        size = (max(n_ctx, ctx.n_ctx + self.n), max(n_seq_max, ctx.n_seq_max))
+        if self._held or size == self._size:
+            return
+        self.close()
+        options: dict[str, object] = {"n_ctx": size[0], "n_seq_max": size[1], **self._options}
+        self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
+        self._size = size
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
         """Return for each generation the most likely continuation; nothing if the draft cache is full.
@@ -268,6 +271,7 @@ class DraftModel:
     def close(self) -> None:
         """Free the draft context. It is created again when it is needed."""
         self._free()
+        self._size = (0, 0)
         if self._ctx is not None:
             self._ctx.close()
 

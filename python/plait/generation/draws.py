@@ -47,8 +47,13 @@ def _sampled(requests: list[Request], rows: Row) -> list[int]:
     ]
 
 
-def token_id(token: object, n_vocab: int) -> int:
-    """Return what a sampler returned as an int.
+def token_id(token: object, n_vocab: int, source: str = "sampler") -> int:
+    """Return what a sampler or a drafter returned as an int.
+
+    Args:
+        token: What it returned.
+        n_vocab: Size of the vocabulary.
+        source: Names it in messages.
 
     Raises:
         TypeError: It is no integer.
@@ -57,10 +62,10 @@ def token_id(token: object, n_vocab: int) -> int:
     try:
         result = operator.index(token)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"generate: the sampler returned {token!r:.80}; expected an int") from None
+        raise TypeError(f"generate: the {source} returned {token!r:.80}; expected an int") from None
     if not 0 <= result < n_vocab:
         raise IndexError(
-            f"generate: the sampler returned token {result}; the vocabulary has {n_vocab} tokens"
+            f"generate: the {source} returned token {result}; the vocabulary has {n_vocab} tokens"
         )
     return result
 

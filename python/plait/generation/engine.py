@@ -54,8 +54,8 @@ class Engine(SharedContext):
     the cells run out, the last request in that order is preempted and recomputed later with the same result. The text
     of a request depends only on its prompt, parameters, seed and sample, and is the same as if it ran alone.
 
-    An error of one request, such as an exception of its sampler, ends only that request. If a step fails as a whole,
-    for example because a device was lost, all requests end with its error.
+    An error of one request, such as an exception of its sampler or drafter, ends only that request. If a step
+    fails as a whole, for example because a device was lost, all requests end with its error.
 
     close(), or leaving a `with` block, ends all requests; so do the end of the interpreter and the deletion of the
     engine.

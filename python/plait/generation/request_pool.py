@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from plait.context import Context
     from plait.generation.prefix_store import PrefixStore
 
+_log: Final = logging.getLogger("plait")
 _LOOK_AHEAD: Final = 64  # max waiting requests examined while earlier ones wait for a prefix
 _POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
 
@@ -268,4 +270,11 @@ class RequestPool:
             else:
                 request.sampler.start(request.key)
         if request.draft is not None:
-            request.draft.release(request)
+            try:
+                request.draft.release(request)
+            except Exception as error:  # the request has ended, and no other one is affected
+                _log.warning(
+                    "generate: prompt %d: release() of the drafter failed",
+                    request.index,
+                    exc_info=error,
+                )

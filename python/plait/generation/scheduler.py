@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
+from weakref import WeakValueDictionary
 
 from plait.arguments import expect, expect_context, flag, integer, kind, renamed
 from plait.arguments import number as to_number
@@ -24,6 +25,7 @@ from plait.generation.sampler import Sampler
 from plait.generation.slices import (
     Slice,
     add_drafts,
+    by_drafter,
     decode,
     draw_all,
     image_slices,
@@ -102,7 +104,7 @@ class Scheduler(Closeable):
         self._pool = RequestPool(
             ctx, share=share_prefixes, keep=keep_prefixes, live=self._live, store=store
         )
-        self._drafters: list[Drafter] = []
+        self._attached: WeakValueDictionary[int, Drafter] = WeakValueDictionary()  # by id()
         self._numbers = itertools.count()
         self._closed = False
 
@@ -183,9 +185,9 @@ class Scheduler(Closeable):
             since = to_number(since, "generate: since")
         if draft is not None:
             with self._lock:
-                if not self._closed and all(draft is not known for known in self._drafters):
+                if not self._closed and id(draft) not in self._attached:
                     draft.attach(self._ctx)
-                    self._drafters.append(draft)
+                    self._attached[id(draft)] = draft
         own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
         with self._submitting:
             if self._closed:
@@ -366,9 +368,10 @@ class Scheduler(Closeable):
             )
         if sampler is not None and not callable(sampler):
             raise TypeError(f"generate: sampler: expected a callable, got {kind(sampler)}")
-        if draft is not None and not hasattr(draft, "propose"):
+        members = () if draft is None else ("acceptance", "attach", "propose", "release")
+        if missing := [name for name in members if not hasattr(draft, name)]:
             raise TypeError(
-                f"generate: draft: expected an object with a method propose(), got {kind(draft)}"
+                f"generate: draft: expected a drafter, got {kind(draft)}, which lacks {', '.join(missing)}"
             )
 
     def _check_images(self, prompt: list[int], name: str, draft: Drafter | None) -> None:
@@ -420,9 +423,14 @@ class Scheduler(Closeable):
             if n > 0:
                 slices.append(Slice(request, n, n == request.n_pending))
                 room -= n
-        for drafter in self._drafters:
-            room -= add_drafts(slices, drafter, room, self._ctx.n_ctx, self._removes_tokens)
-        return slices
+        for asking in by_drafter(slices):
+            try:
+                room -= add_drafts(asking, room, self._ctx, self._removes_tokens)
+            except Exception as error:
+                for part in asking:
+                    part.free()
+                    self._pool.fail(part.request, error)
+        return [part for part in slices if part.request.seq is not None]
 
     def _decode(self, slices: list[Slice]) -> Row | None:
         """Decode the slices and return the logits. If the cache is full, preempts requests and removes their slices."""
@@ -436,7 +444,10 @@ class Scheduler(Closeable):
                 part.request.n_cached += part.n_pending + len(part.draft)
                 self._pool.prefixes.processed(part.request)
             for reading in readings:
-                reading.report()
+                try:
+                    reading.report()
+                except Exception as error:
+                    self._pool.fail(reading.request, error)
             if out.logits is None and any(part.has_output for part in slices):
                 raise UnsupportedError("generate: the context gives no logits")
             logits: Row | None = out.logits
@@ -463,7 +474,7 @@ class Scheduler(Closeable):
     def _sample(self, slices: list[Slice], logits: Row) -> list[tuple[Request, Event]]:
         """Sample the next token of each request, and further ones while they equal the draft."""
         events = []
-        live = [part for part in slices if part.has_output]
+        live = [part for part in slices if part.has_output and not part.request.done]
         for part in live:
             if part.draft and part.request.draft is not None:
                 part.request.draft.acceptance.drafted += len(part.draft)

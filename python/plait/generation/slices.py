@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,12 @@ import numpy as np
 from plait._core import Batch
 from plait.errors import CacheFull
 from plait.generation.drafts import DraftRequest, StateReader
-from plait.generation.draws import Row, draw
+from plait.generation.draws import Row, draw, token_id
 
 if TYPE_CHECKING:
     from plait._core import Output
     from plait.cache.sequence import Sequence
     from plait.context import Context
-    from plait.generation.drafts import Drafter
     from plait.generation.request import Request
     from plait.vision.encoder import ImageEmbeddings
 
@@ -90,45 +88,61 @@ def image_slices(requests: list[Request], room: int) -> list[Slice]:
     return slices
 
 
-def add_drafts(
-    slices: list[Slice], drafter: Drafter, room: int, n_ctx: int, removes_tokens: bool
-) -> int:
-    """Add draft tokens to the slices whose requests have a drafter.
+def by_drafter(slices: list[Slice]) -> list[list[Slice]]:
+    """Return the slices that may end with draft tokens, grouped by the drafter of their requests."""
+    groups: dict[int, list[Slice]] = {}
+    for part in slices:
+        if part.request.draft is not None and part.has_output and part.request.n_generated:
+            groups.setdefault(id(part.request.draft), []).append(part)
+    return list(groups.values())
+
+
+def add_drafts(slices: list[Slice], room: int, ctx: Context, removes_tokens: bool) -> int:
+    """Add draft tokens to slices.
 
     Args:
-        slices: The slices of a step.
-        drafter: The drafter.
+        slices: Slices whose requests have the same drafter.
         room: Max number of draft tokens.
-        n_ctx: Max length of a sequence.
+        ctx: The context that verifies the drafts.
         removes_tokens: False to take a checkpoint, for memories that cannot remove single tokens.
 
     Returns:
         The number of draft tokens.
+
+    Raises:
+        ValueError: The drafter did not return one draft per slice.
+        TypeError: A draft token is no integer.
+        IndexError: A draft token is outside the vocabulary.
+        Exception: What the drafter raises.
     """
-    drafting = [
-        part
-        for part in slices
-        if part.has_output and part.request.draft is drafter and part.request.n_generated
-    ]
-    if not drafting:
-        return 0
+    drafter = slices[0].request.draft
+    assert drafter is not None
     asks = []
-    for part in drafting:
+    for part in slices:
         request = part.request
-        left = min(request.limit - request.n_generated - 1, n_ctx - len(request.all))
-        share = room // len(drafting)
+        left = min(request.limit - request.n_generated - 1, ctx.n_ctx - len(request.all))
+        share = room // len(slices)
         asks.append(DraftRequest(request, request.all, max(0, min(left, share))))
-    n = 0
-    for part, ask, draft in zip(drafting, asks, drafter.propose(asks), strict=True):
-        part.draft = [operator.index(token) for token in draft[: ask.max_tokens]]
-        n += len(part.draft)
+    proposed = list(drafter.propose(asks))
+    if len(proposed) != len(asks):
+        raise ValueError(
+            f"generate: the drafter returned {len(proposed)} drafts for {len(asks)} generations; propose() must return "
+            f"one list of tokens for each"
+        )
+    n_vocab = ctx.model.n_vocab
+    drafts = [
+        [token_id(token, n_vocab, "drafter") for token in draft[: ask.max_tokens]]
+        for ask, draft in zip(asks, proposed, strict=True)
+    ]
+    for part, draft in zip(slices, drafts, strict=True):
+        part.draft = draft
         if part.draft and not removes_tokens:
             assert part.request.seq is not None
             try:
                 part.checkpoint = part.request.seq.fork()
             except CacheFull:
                 part.draft = []
-    return n
+    return sum(map(len, drafts))
 
 
 def batch_of(slices: list[Slice]) -> Batch:

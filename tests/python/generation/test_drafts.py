@@ -1,5 +1,8 @@
 """Speculative decoding: the text equals that without drafts."""
 
+import gc
+import weakref
+
 import numpy as np
 import plait
 import pytest
@@ -193,3 +196,114 @@ def test_another_vocabulary_is_refused(tiny, demo_model, tmp_path):
     draft = plait.DraftModel(twin, n=3)
     assert texts(tiny, ["the hat"], 20, draft=draft) == texts(tiny, ["the hat"], 20)
     assert draft.acceptance.rate < 0.5
+
+
+# -- errors and lifetime -----------------------------------------------------------------------------
+
+
+class Faulty:
+    """Drafts by calling the functions that it is given."""
+
+    def __init__(self, propose, release=lambda key: None):
+        self.acceptance, self.propose, self.release = plait.Acceptance(), propose, release
+
+    def attach(self, ctx):
+        pass
+
+
+def raising(asks):
+    raise LookupError("no draft today")
+
+
+@pytest.mark.parametrize(
+    ("propose", "error", "message"),
+    [
+        (raising, LookupError, "no draft today"),
+        (lambda asks: [[10**6] for _ in asks], IndexError, "the drafter returned token 1000000"),
+        (lambda asks: [[-1] for _ in asks], IndexError, "the drafter returned token -1"),
+        (lambda asks: [["a"] for _ in asks], TypeError, "the drafter returned 'a'"),
+        (lambda asks: [[]], ValueError, "returned 1 drafts for 2 generations"),
+    ],
+)
+def test_a_failing_drafter_ends_only_its_requests(tiny, propose, error, message):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx, plait.Scheduler(ctx) as scheduler:
+        draft = Faulty(propose)
+        bad = [scheduler.submit(tokens(5, i), 9, draft=draft) for i in range(2)]
+        good = scheduler.submit(tokens(5, 2), 9, draft=plait.PromptLookup())
+        while scheduler.busy:
+            scheduler.step()
+        for request in bad:
+            assert isinstance(request.error, error)
+            assert message in str(request.error)
+        assert good.tokens == texts(tiny, [tokens(5, 2)], 9)[0]
+        assert ctx.kv.n_used == 0
+
+
+def test_a_drafter_that_fails_to_read_values_ends_only_its_requests(tiny):
+    class Reading(Faulty):
+        reads = "blk.0.l_out"
+
+        def observe(self, key, tokens, start, states):
+            raise LookupError("not read")
+
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
+        bad = scheduler.submit(tokens(5, 0), 9, draft=Reading(lambda asks: [[] for _ in asks]))
+        good = scheduler.submit(tokens(5, 1), 9)
+        while scheduler.busy:
+            scheduler.step()
+        assert isinstance(bad.error, LookupError)
+        assert bad.tokens == ()
+        assert good.tokens == texts(tiny, [tokens(5, 1)], 9)[0]
+        assert ctx.kv.n_used == 0
+
+
+def test_a_failing_release_is_logged(tiny, caplog):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
+        draft = Faulty(lambda asks: [[] for _ in asks], raising)
+        requests = [scheduler.submit(tokens(5, i), 9 + i, draft=draft) for i in range(2)]
+        list(scheduler.run())
+        assert [request.tokens for request in requests] == [
+            texts(tiny, [tokens(5, i)], 9 + i)[0] for i in range(2)
+        ]
+    assert caplog.text.count("release() of the drafter failed") == 2
+    assert "no draft today" in caplog.text
+
+
+def test_an_incomplete_drafter_is_refused(tiny):
+    draft = Faulty(raising)
+    del draft.acceptance
+    with pytest.raises(TypeError, match="got Faulty, which lacks acceptance"):
+        plait.complete(tiny, [tokens(5)], 2, draft=draft)
+    with pytest.raises(TypeError, match="which lacks acceptance, attach, propose, release"):
+        plait.complete(tiny, [tokens(5)], 2, draft=3)
+
+
+@pytest.mark.parametrize("make", [lambda model: plait.PromptLookup(), plait.DraftModel])
+def test_an_engine_keeps_no_drafter(tiny, make):
+    with plait.Engine(tiny, n_ctx=64) as engine:
+        draft = make(tiny)
+        kept = weakref.ref(draft)
+        attached = []
+        draft.attach = lambda ctx, attach=draft.attach: (attached.append(ctx), attach(ctx))
+        for _ in range(3):
+            engine.complete_sync(tokens(5), 9, draft=draft)
+        assert attached == [engine.ctx]
+        del draft
+        engine.complete_sync(tokens(5), 1)  # the thread has let go of the last request
+        gc.collect()
+        assert kept() is None
+
+
+def test_a_draft_context_grows_with_what_it_is_used_for(demo_model):
+    asked = prompts(1)
+    fresh, reused = plait.DraftModel(demo_model, n=4), plait.DraftModel(demo_model, n=4)
+    want = texts(demo_model, asked, 100, draft=fresh)
+    texts(demo_model, asked, 8, draft=reused)
+    before = reused.acceptance.drafted
+    assert texts(demo_model, asked, 100, draft=reused) == want
+    assert reused.acceptance.drafted - before == fresh.acceptance.drafted
+    context = reused._ctx
+    texts(demo_model, asked, 8, draft=reused)
+    assert reused._ctx is context
+    reused.close()
+    assert texts(demo_model, asked, 8, draft=reused) == [want[0][:8]]
