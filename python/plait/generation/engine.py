@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, SupportsFloat, SupportsIndex
 
 from plait.arguments import flag, integer
+from plait.closeable import begun
 from plait.context import Context, SharedContext, model_of
 from plait.generation.calls import (
     EngineBatch,
@@ -344,7 +345,7 @@ class Engine(SharedContext):
             template=template, variables=variables, priority=priority, timeout=timeout, draft=draft,
             add_special=add_special, parse_special=parse_special,
         )  # fmt: skip
-        return self._events(call)
+        return begun(self._events(call))
 
     def complete_sync(
         self,
@@ -477,8 +478,10 @@ class Engine(SharedContext):
         self._stepper.submit(call, ids, **parameters)
         return call
 
-    def _events(self, call: ReplyingThread) -> Generator[Event, None, None]:
+    def _events(self, call: ReplyingThread) -> Generator[Event | None, None, None]:
+        """Yield None, as begun() requires, and then the events of a call, which ends with the generator."""
         try:
+            yield None
             ended = None
             while ended is None:
                 _, events, ended = call.events.get()
@@ -503,7 +506,7 @@ def generate_ids(
     call = ReplyingThread(True)
     reserve_blocking(engine._stepper)
     engine._stepper.submit(call, prompt, max_tokens=max_tokens, sampler=sampler, **parameters)
-    return call, engine._events(call)
+    return call, begun(engine._events(call))
 
 
 def _open(future: asyncio.Future[None]) -> None:

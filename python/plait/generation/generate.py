@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final, SupportsIndex
 
 from plait.arguments import integer, renamed
+from plait.closeable import begun
 from plait.context import Context, SharedContext, context_with_at_most, model_of
 from plait.generation.events import Completion, Event
 from plait.interrupts import keeping
@@ -286,7 +287,7 @@ def _start(
         requests = _submit(scheduler, ids, parameters, samples, n_top, draft)
         _warn_of_length(ctx, ids, limits)
         bar = undo.enter_context(Progress(progress, len(requests), "prompt"))
-        return _events(scheduler, bar, undo.pop_all()), requests
+        return begun(_events(scheduler, bar, undo.pop_all())), requests
 
 
 def _submit(
@@ -313,8 +314,10 @@ def _submit(
 
 def _events(
     scheduler: Scheduler, progress: Progress, resources: ExitStack
-) -> Generator[Event, None, None]:
+) -> Generator[Event | None, None, None]:
+    """Yield None, as begun() requires, and then the events of all requests. At the end, free the resources."""
     with resources:
+        yield None
         for event in scheduler.run():
             if event.finish_reason is not None:
                 progress.update()

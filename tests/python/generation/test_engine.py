@@ -631,6 +631,36 @@ def test_leaving_a_stream_frees_its_cells(tiny):
         assert engine.stats.n_cancelled == 2
 
 
+@pytest.mark.parametrize("leave", [lambda events: events.close(), lambda events: None])
+def test_leaving_events_before_the_first_ends_the_requests(tiny, engine, leave):
+    for start in (
+        lambda: engine.stream_sync("the hat", 200, lambda row, seq: 7),
+        lambda: plait.generate(engine, ["the hat"] * 3, 200, lambda row, seq: 7),
+    ):
+        events = start()
+        until(lambda: engine.stats.n_active > 0)
+        leave(events)
+        del events
+        until(lambda: engine.stats.n_active == 0)
+    assert engine.stats.n_cancelled == 4
+    assert engine.stats.n_finished == 0
+
+
+def test_closing_generate_before_its_first_event_frees_its_context(tiny, monkeypatch):
+    made = []
+    create = plait.Context.__init__
+    monkeypatch.setattr(
+        plait.Context,
+        "__init__",
+        lambda self, *args, **options: (made.append(self), create(self, *args, **options))[1],
+    )
+    events = plait.generate(tiny, "the hat")
+    assert not made[0].closed
+    events.close()
+    assert made[0].closed
+    assert list(events) == []
+
+
 def test_a_stream_that_is_collected_during_a_step_ends_alone(tiny, engine):
     """The collector runs the finalizer of an abandoned stream in any thread, here in the one that steps."""
 
