@@ -110,18 +110,20 @@ class RequestPool:
 
     def preempt(self, request: Request) -> None:
         """Take the sequence of an active request, which is computed again later."""
-        self.active.remove(request)
         self.prefixes.close(request, useful=False)
         request.n_preempted += 1
         self.n_preempted += 1
         self._wait(request)
+        self.active.remove(request)
 
     def end(self, request: Request, reason: str) -> None:
         """Finish a request that is not waiting."""
-        if request.seq is not None:
-            self.active.remove(request)
+        is_active = request.seq is not None
+        if is_active:
             self.prefixes.close(request, useful=self._shares and reason in ("stop", "length"))
         self._finish(request, reason)
+        if is_active:  # last: if the context was closed meanwhile, end_all() must find the request
+            self.active.remove(request)
 
     def fail(self, request: Request, error: BaseException) -> None:
         """End a request that is not waiting with an error."""

@@ -566,6 +566,19 @@ def test_a_closed_context_ends_requests_with_an_error(tiny, caplog):
 # -- the end ---------------------------------------------------------------------------------------
 
 
+def test_a_context_that_is_closed_during_a_step_ends_requests_with_an_error(tiny, caplog):
+    ctx = plait.Context(tiny, n_ctx=256, n_seq_max=2)
+
+    def closing(row, seq):
+        ctx.close()
+        return 7
+
+    with plait.Engine(ctx) as engine:
+        events = engine.stream_sync("the hat", 200, closing)
+        with pytest.raises(ValueError, match="closed"):
+            list(events)
+
+
 def test_closing_ends_running_and_waiting_requests(tiny):
     engine = plait.Engine(tiny, n_seq_max=2, n_ctx=256, max_queued=2)
 
@@ -677,13 +690,13 @@ def test_a_stream_that_is_collected_during_a_step_ends_alone(tiny, engine):
 
     gc.disable()
     try:
-        events = engine.stream_sync(tokens(9, 2), 60, draft=Collecting())
+        events = engine.stream_sync(tokens(9, 2), 12, draft=Collecting())
         found = [next(events)]
         abandon()
         found += events
     finally:
         gc.enable()
-    want = plait.complete(tiny, [tokens(9, 2)], 60)[0]
+    want = plait.complete(tiny, [tokens(9, 2)], 12)[0]
     assert tuple(event.token for event in found) == want.tokens
     until(lambda: engine.stats.n_cancelled == 1)
     assert engine.stats.n_failed == 0
