@@ -203,7 +203,7 @@ class Engine(SharedContext):
             parse_special: As in Tokenizer.encode(). Ignored for messages.
 
         Yields:
-            An Event per token. The last one has the whole generation as its `completion`.
+            An Event per token, and one for a timeout. The last one has the whole generation as its `completion`.
 
         Raises:
             TypeError: An argument has the wrong type.

@@ -40,21 +40,23 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One generated token.
+    """One generated token, or the end of a generation at its timeout.
 
     Attributes:
         index: Index of the prompt.
-        token: The token id.
+        token: The token id; -1 for a timeout.
         text: Text that the token completes. Often empty in the middle of a character of several tokens, or of a
-            possible stop string. For a token that ends the generation, only the text withheld until then.
-        logprob: Natural logarithm of the token's probability according to the model, before the sampler.
-        finish_reason: None except for the last token of a generation: then "stop" (a token or a string that ends a
-            generation) or "length".
+            possible stop string. For a token that ends the generation, and for a timeout, only the text withheld until
+            then.
+        logprob: Natural logarithm of the token's probability according to the model, before the sampler; 0 for a
+            timeout.
+        finish_reason: None except for the last event of a generation: then "stop" (a token or a string that ends a
+            generation), "length" or "timeout".
         sample: Index among the generations of the same prompt.
         top_logprobs: The most likely tokens at this place with their log-probabilities, highest first, as many as
             requested.
         parts: For a conversation: what the text adds to the message (content, reasoning or tool calls).
-        completion: With the last token of a request to an Engine: the whole generation. None otherwise.
+        completion: With the last event of a request to an Engine: the whole generation. None otherwise.
     """
 
     index: int

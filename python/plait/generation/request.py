@@ -231,7 +231,7 @@ class Request:
         return text, reason
 
     def flush(self) -> str:
-        """Return the withheld text of a request that ends because the cache is full."""
+        """Return the withheld text of a request that ends at its timeout or because the cache is full."""
         rest, stopped = self.stops.push(self.stream.flush())
         text = rest if stopped else rest + self.stops.flush()
         self._text.append(text)

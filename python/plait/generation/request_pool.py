@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from plait.errors import CacheFull
+from plait.generation.events import Event
 from plait.generation.prefix_cache import PrefixCache
 from plait.generation.prefix_tree import PrefixTree
 from plait.generation.request import Request
@@ -41,6 +42,7 @@ class RequestPool:
         cancelled: Requests to end.
         waiting: Requests without a sequence, by rank.
         active: Requests with a sequence.
+        expired: Requests that have reached their timeout since the last step, with their last events.
         failed: Requests that failed in the last step.
         ended: Requests that have ended, for whatever reason, if `live`.
         n_preempted: Number of preemptions.
@@ -54,6 +56,7 @@ class RequestPool:
         self.cancelled: deque[Request] = deque()
         self.waiting: list[Request] = []
         self.active: list[Request] = []
+        self.expired: list[tuple[Request, Event]] = []
         self.failed: list[Request] = []
         self.ended: list[Request] = []
         self.n_preempted = 0
@@ -100,6 +103,7 @@ class RequestPool:
         for collection in (self.waiting, self.active, self._tree, self._deadlines):
             collection.clear()
         self.cancelled.clear()
+        self.expired.clear()
         for request in left:
             self.prefixes.abandon(request)
             if not request.done:
@@ -181,8 +185,10 @@ class RequestPool:
                 continue
             if request.seq is None:
                 self._remove_waiting(request)
-            request.flush()
+            text = request.flush()
             self.end(request, "timeout")
+            last = Event(request.index, -1, text, 0.0, "timeout", request.sample)
+            self.expired.append((request, last))
 
     def _check_sequences(self) -> None:
         """Raise ValueError if the cache no longer holds the tokens of a running request."""

@@ -242,7 +242,7 @@ class Scheduler(Closeable):
         An exception that concerns all requests, such as KeyboardInterrupt, is raised and changes nothing.
 
         Returns:
-            The new tokens. Empty if nothing is left to do.
+            The new tokens, and the ends of requests at their timeouts. Empty if nothing is left to do.
 
         Raises:
             ValueError: The scheduler is closed. Or another caller changed the sequence of a running request, for
@@ -253,14 +253,16 @@ class Scheduler(Closeable):
         return [event for _, event in self.advance()]
 
     def advance(self) -> list[tuple[Request, Event]]:
-        """Call the model once like step(), and return each new token with its request."""
+        """Call the model once like step(), and return each event with its request."""
         with self._exclusive():
             self.n_steps += 1
             self._pool.update()
             slices = self._plan_step()
             try:
                 logits = self._decode(slices)
-                return [] if logits is None else self._sample(slices, logits)
+                events = [] if logits is None else self._sample(slices, logits)
+                expired, self._pool.expired = self._pool.expired, []
+                return expired + events
             finally:
                 for part in slices:
                     part.free()
@@ -313,8 +315,9 @@ class Scheduler(Closeable):
 
     @property
     def busy(self) -> bool:
-        """True while a request has not finished."""
-        return bool(self._pool.inbox or self._pool.waiting or self._pool.active)
+        """True while a request has not finished, or step() has not returned its last event."""
+        pool = self._pool
+        return bool(pool.inbox or pool.waiting or pool.active or pool.expired)
 
     @property
     def n_waiting(self) -> int:

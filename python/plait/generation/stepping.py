@@ -243,7 +243,8 @@ class Stepper(Closeable):
             _log.warning("engine: a step failed, which ends all requests", exc_info=error)
             self._fail_all(error)
         self._idle = not pairs and scheduler.n_active == 0
-        self.counters.add_step(len(pairs), time.monotonic() - start)
+        n_tokens = sum(event.token >= 0 for _, event in pairs)
+        self.counters.add_step(n_tokens, time.monotonic() - start)
         return pairs
 
     def _fail_all(self, error: BaseException) -> None:

@@ -373,6 +373,37 @@ def test_a_timeout_ends_a_request_with_its_text_so_far(tiny):
         assert engine.stats.n_timeout == 2
 
 
+def test_a_stream_ends_with_an_event_at_its_timeout(demo_model):
+    """It has the text that was withheld because it could become a stop string."""
+    ids = range(demo_model.n_vocab)
+    x = next(token for token in ids if demo_model.tokenizer.token_bytes(token) == b"x")
+
+    def slow(row, seq):
+        time.sleep(0.01)
+        return x
+
+    async def streamed(engine, *args, **options):
+        return [event async for event in engine.stream(*args, **options)]
+
+    with plait.Engine(demo_model, n_ctx=512) as engine:
+        options = {"stop": "x" * 300, "timeout": 0.2}
+        for events in (
+            list(engine.stream_sync("a", 400, slow, **options)),
+            asyncio.run(streamed(engine, "a", 400, slow, **options)),
+        ):
+            *before, last = events
+            done = last.completion
+            assert before
+            assert {event.text for event in before} == {""}
+            assert (last.token, last.logprob, last.finish_reason) == (-1, 0, "timeout")
+            assert last.text == done.text == "x" * len(before)
+            assert done.tokens == tuple(event.token for event in before)
+            assert done.finish_reason == "timeout"
+        (only,) = engine.stream_sync("a", timeout=0)
+        assert (only.text, only.completion.tokens) == ("", ())
+        assert engine.stats.n_timeout == 3
+
+
 def test_messages_become_a_prompt_and_a_message(demo_model):
     template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     with plait.Engine(demo_model, n_ctx=256) as engine:

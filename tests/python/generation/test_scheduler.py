@@ -4,10 +4,13 @@ import asyncio
 import random
 import sys
 import threading
+import time
+import types
 
 import numpy as np
 import plait
 import pytest
+from plait.generation import request_pool
 from plait.generation.stops import StopStrings
 from python.drafting_models import MODELS, add_layer, source
 from python.drive import feed, tokens
@@ -471,6 +474,34 @@ def test_stop_strings_across_tokens(tiny):
     assert token.tokens == full.tokens[: full.tokens.index(full.tokens[4]) + 1]
     with pytest.raises(ValueError, match="empty string"):
         plait.generate(tiny, "the hat", stop="")
+
+
+def test_the_last_event_of_a_timeout_survives_an_interrupt(tiny, monkeypatch):
+    def interrupted(row, seq):
+        if last.done and not interrupts:
+            interrupts.append(seq)
+            raise KeyboardInterrupt
+        return int(row.argmax())
+
+    interrupts = []
+    ahead = [0.0]  # seconds
+    clock = types.SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(request_pool, "time", clock)
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx, plait.Scheduler(ctx) as scheduler:
+        last = scheduler.submit(tokens(5, 1), 50, timeout=60, index=7, stop="a" * 99)
+        other = scheduler.submit(tokens(5, 2), 30, sampler=interrupted)
+        events = scheduler.step()
+        ahead[0] = 60
+        with pytest.raises(KeyboardInterrupt):
+            scheduler.step()
+        other.cancel()
+        assert scheduler.busy
+        events += scheduler.run()
+        assert not scheduler.busy
+    own = [event for event in events if event.index == 7]
+    assert [event.finish_reason for event in own] == [None, "timeout"]
+    assert "".join(event.text for event in own) == last.text
+    assert last.finish_reason == "timeout"
 
 
 def test_stop_strings_with_a_long_chain_of_suffixes(demo_model):
