@@ -76,8 +76,8 @@ def generate(
             a stop string. A list of lists has the strings and ids of each prompt.
         seed: Seed to use instead of that of the Sampler, or a list with one per prompt. None: the sampler's own.
         top_logprobs: Number of top log-probabilities reported per token.
-        draft: Proposes draft tokens: a PromptLookup or DraftModel. The generated text is the same, and generation is
-            faster if many drafts are accepted.
+        draft: Proposes draft tokens: a PromptLookup, DraftModel or MTP. The generated text is the same, and generation
+            is faster if many drafts are accepted.
         prefixes: A plait.PrefixStore, from which prefixes of the prompts are loaded and where they are saved. Not for
             an Engine, which has its own.
         add_special: As in Tokenizer.encode().

@@ -74,7 +74,7 @@ class PrefixStore:
     Memories with one row per token keep the rows of a common prefix once. Windows and recurrent states can only resume
     where they were saved: at the end of a prompt, and where prompts diverge.
 
-    The model file is read once per store to identify it, in parallel.
+    To identify the model, its file is read once per store, by several threads at a time.
 
     Args:
         path: The directory, created if it does not exist.

@@ -297,7 +297,7 @@ class Sampler:
             tokens: The token ids.
 
         Raises:
-            ValueError: The grammar does not allow a token.
+            ValueError: The grammar does not allow a token. Until start() or reset(), the sequence can then only end.
         """
         key = _sequence(seq)
         chosen = _token_ids("tokens", tokens)

@@ -239,7 +239,8 @@ class Scheduler(Closeable):
         """Call the model once for all requests.
 
         A request whose sampler raises, for example, ends alone: `failed` lists it, and its `error` holds the exception.
-        An exception that concerns all requests, such as KeyboardInterrupt, is raised and changes nothing.
+        An exception that concerns all requests, such as KeyboardInterrupt, is raised, and the next step continues.
+        Tokens that a Sampler had drawn in the interrupted step are drawn again, with other random numbers.
 
         Returns:
             The new tokens, and the ends of requests at their timeouts. Empty if nothing is left to do.
