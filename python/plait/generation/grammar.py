@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +20,7 @@ import numpy.typing as npt
 
 from plait.arguments import kind, string
 from plait.errors import UnsupportedError
+from plait.generation.grammar_depth import depth_of
 
 try:
     import llguidance
@@ -37,6 +40,12 @@ _RULES: Final = re.compile(r"^\s*start\s*:", re.MULTILINE)
 _GBNF: Final = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _tokenizers: weakref.WeakKeyDictionary[Tokenizer, Any] = weakref.WeakKeyDictionary()
 
+# llguidance follows references by recursion, with up to 5 KiB of the stack per level; see depth_of(). Threads of
+# callers may have 8 MiB (Linux), 1 MiB (Windows) or less, so grammars are compiled in threads with a larger stack.
+_MAX_DEPTH: Final = 2000  # levels
+_STACK: Final = 64 << 20  # bytes of address space
+_starting = threading.Lock()
+
 
 class Grammar:
     """A set of texts, created by json(), regex(), lark() or gbnf(), and validated on creation.
@@ -48,12 +57,18 @@ class Grammar:
         source: The grammar in llguidance's internal format.
 
     Raises:
-        ValueError: llguidance cannot parse the grammar; the message is its own.
+        ValueError: Rules and references are nested more than 2000 levels deep, or llguidance cannot parse the
+            grammar; then the message is its own.
     """
 
     def __init__(self, source: str) -> None:
         self.source = string(source, "Grammar: source")
-        problem = llguidance.LLMatcher.validate_grammar(source)
+        if (depth := depth_of(source)) > _MAX_DEPTH:
+            raise ValueError(
+                f"grammar: rules and references are nested up to {depth} levels deep, where each rule of a cycle and "
+                f"each bracket is a level; the limit is {_MAX_DEPTH}"
+            )
+        problem = _with_large_stack(llguidance.LLMatcher.validate_grammar, source)
         if problem and not problem.startswith("WARNING"):
             raise ValueError(f"grammar: {problem}")
 
@@ -185,7 +200,9 @@ class Matchers:
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer) -> None:
         self._ends = sorted(tokenizer.eog)
         self._n_words = (tokenizer.n_vocab + 31) // 32
-        self._first = llguidance.LLMatcher(_tokens_of(tokenizer), grammar.source, log_level=0)
+        self._first = _with_large_stack(
+            llguidance.LLMatcher, _tokens_of(tokenizer), grammar.source, log_level=0
+        )
         self._check(self._first)
         self._executor = llguidance.LLExecutor()
         self._matchers: dict[int, Any] = {}
@@ -242,6 +259,19 @@ class Matchers:
     def _check(self, matcher: Any) -> None:
         if matcher.is_error():
             raise ValueError(f"grammar: {matcher.get_error()}")
+
+
+def _with_large_stack(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a function in a thread whose stack is large enough for any grammar within the limit."""
+    executor = ThreadPoolExecutor(1, "plait-grammar")
+    with _starting:  # the size applies to the whole process; a thread that starts meanwhile gets more than it needs
+        before = threading.stack_size(_STACK)
+        try:
+            running = executor.submit(function, *arguments, **options)  # starts the thread
+        finally:
+            threading.stack_size(before)
+    executor.shutdown(wait=False)
+    return running.result()
 
 
 class _Wrapped:

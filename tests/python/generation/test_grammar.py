@@ -2,6 +2,9 @@
 
 import json
 import re
+import subprocess
+import sys
+import time
 
 import numpy as np
 import plait
@@ -9,6 +12,7 @@ import pytest
 
 pytest.importorskip("llguidance")
 from plait import Grammar, Sampler
+from plait.generation.grammar_depth import depth_of
 
 SCHEMAS = {
     "flat": {
@@ -225,3 +229,114 @@ def test_a_grammar_needs_a_tokenizer():
     with pytest.raises(TypeError, match="grammar"):
         Sampler(grammar=5)
     assert "Grammar" in repr(Grammar.regex("a"))
+
+
+def schema_chain(n, last):
+    """A schema of `n` definitions, each of which refers to the next one, and 3 levels deep."""
+    defs = {
+        f"d{i}": {"type": "object", "properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}}
+        for i in range(n)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": defs | {f"d{n}": last}}
+
+
+def lark_chain(n, last):
+    return "start: r0\n" + "".join(f"r{i}: r{i + 1}\n" for i in range(n)) + f"r{n}: {last}\n"
+
+
+CHAINS = {
+    "schema": schema_chain,
+    "schema in Lark": lambda n, last: f"start: %json {json.dumps(schema_chain(n, last))}",
+    "Lark": lambda n, last: lark_chain(3 * n, last),
+    "terminals": lambda n, last: lark_chain(3 * n, last).replace("r", "R").replace("staRt", "start"),
+    "GBNF": lambda n, last: lark_chain(3 * n, last).replace(":", " ::=").replace("start", "root"),
+}  # fmt: skip
+# The last rule: a leaf, or the first one, so that the rules are a ring.
+ENDS = {"schema": ({"type": "string"}, {"$ref": "#/$defs/d0"}), "Lark": ('"a"', '"a" | "b" r0')}
+DEEP = """
+import json, sys, threading
+import plait
+from plait.generation.grammar import Matchers
+
+def use():
+    try:
+        Matchers(plait.Grammar.of(json.load(sys.stdin)), plait.Model.demo().tokenizer).masks([0, 1])
+        print("ok")
+    except ValueError as error:
+        print(error)
+
+threading.stack_size(256 << 10)
+thread = threading.Thread(target=use)
+thread.start()
+thread.join()
+"""
+
+
+def used_in_a_small_thread(grammar):
+    """Use a grammar in a process, in a thread with a stack of 256 KiB, and return "ok" or the error."""
+    done = subprocess.run(
+        [sys.executable, "-c", DEEP], input=json.dumps(grammar), capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("notation", "ring"),
+    [
+        *((notation, False) for notation in CHAINS),
+        *((notation, True) for notation in CHAINS if notation != "terminals"),  # they have no rings
+    ],
+)
+def test_references_up_to_the_limit_work_and_deeper_ones_are_refused(notation, ring):
+    last = ENDS["schema" if "schema" in notation else "Lark"][ring]
+    assert used_in_a_small_thread(CHAINS[notation](650, last)) == "ok"
+    assert re.search(
+        r"nested up to \d+ levels deep.*the limit is 2000",
+        used_in_a_small_thread(CHAINS[notation](700, last)),
+    )
+    assert "nested up to" in used_in_a_small_thread(CHAINS[notation](2000, last))
+
+
+def one_level(reference):
+    return {"type": "object", "properties": {"a": {"$ref": reference}}}
+
+
+@pytest.mark.parametrize(
+    ("grammar", "depth"),
+    [
+        ('start: "a" ("b" ["c"])', 3),
+        ('start: x | y\nx: "a" x\ny: "b"', 2),
+        ('start: x\nx: y\ny: "a" | x', 3),
+        ('start: <a"> x <b">\nx: /[\\/]"/ y // z\ny: "\\"/" z # x\nz: "("', 4),
+        ('start: {"x" y\ny:\n  | "a"', 3),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "string"}, "y": one_level("#/$defs/x")}}, 2),
+        ({"properties": {"a": one_level("#"), "b": one_level("#/properties/a")}}, 13),
+        # Several names of one definition count as several.
+        ({"properties": {"a": one_level("#/$defs/%78"), "b": one_level("#/$defs/x")}, "$defs": {"x": True}}, 15),
+        ({"properties": {"a": {"$id": "b", "$ref": "#/x"}}, "x": {"y": {"z": {}}}}, 8),
+        ({"$ref": ["#"], "enum": [[[]]]}, 4),
+    ],
+)  # fmt: skip
+def test_the_depth_counts_rules_references_and_brackets(grammar, depth):
+    if not isinstance(grammar, str):
+        grammar = json.dumps({"grammars": [{"json_schema": grammar}]})
+    assert depth_of(grammar) == depth
+
+
+def test_reading_a_grammar_takes_time_in_proportion_to_its_length():
+    numbers = range(20000)
+    wide = "start: " + " | ".join(f"r{i}" for i in numbers) + "\n"
+    wide += "".join(f'r{i}: "a{i}"\n' for i in numbers)
+    assert depth_of(wide) == 2
+    for text in (
+        "/\\" * 400_000,
+        '"\\' * 400_000,
+        "(" * 400_000,
+        "%json " * 100_000,
+        "<" * 400_000,
+    ):
+        start = time.monotonic()
+        depth_of("start: " + text)
+        assert time.monotonic() - start < 20

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 import signal
@@ -127,6 +128,33 @@ def test_a_restarted_server_loads_prefixes(tmp_path):
     assert texts[0] == texts[1]
     assert cached[0] == 0
     assert cached[1] > 20
+
+
+def test_deep_grammars_do_not_end_the_server():
+    pytest.importorskip("llguidance", reason="needs the extra grammar")
+    names = [f"d{i}" for i in range(5000)]
+    one_level = {
+        name: {"type": "object", "properties": {"a": {"$ref": f"#/$defs/{after}"}}}
+        for name, after in itertools.pairwise(names)
+    }
+    schema = {"$ref": "#/$defs/d0", "$defs": one_level | {names[-1]: {"type": "string"}}}
+    rules = "".join(f"{name}: {after}\n" for name, after in itertools.pairwise(names))
+    form = {"type": "json_schema", "json_schema": {"name": "deep", "schema": schema}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    with served() as (process, port), client_of(port) as client:
+        for body in (
+            {"response_format": form},
+            {"grammar": f'start: d0\n{rules}{names[-1]}: "a"\n'},
+        ):
+            with pytest.raises(openai.BadRequestError, match="the limit is 2000"):
+                client.completions.create(model="demo", prompt="Tom", max_tokens=4, extra_body=body)
+        with pytest.raises(openai.BadRequestError, match="the limit is 2000"):
+            client.chat.completions.create(
+                model="demo", messages=[{"role": "user", "content": "Tom"}], tools=[tool],
+                tool_choice="required", extra_body={"chat_template": "{{ messages[0].content }}"},
+            )  # fmt: skip
+        assert client.completions.create(model="demo", prompt="Tom", max_tokens=4).choices
+        assert process.poll() is None
 
 
 LIMITS = (1, 9, 30)
