@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +55,7 @@ class PlaitLM(LM):  # type: ignore[misc]
             training length.
         n_seq_max: Number of generations at a time.
         max_gen_toks: Max tokens per generation, unless the task specifies it.
-        seed: Seed of tasks that sample.
+        seed: Seed of tasks that sample; see generate_until().
         receipt: Path of a receipt of all that is computed, for plait.verify(); see Context.record(). It is written anew
             after each group of requests.
         prefixes: Directory of a plait.PrefixStore, so that later runs do not compute the same prompts again.
@@ -181,11 +182,15 @@ class PlaitLM(LM):  # type: ignore[misc]
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Return a continuation of each request, up to one of the texts in its option `until`.
 
+        The harness repeats equal requests for tasks that judge several samples. The n-th of them has the seed of the
+        model plus n, so that their texts differ and another call returns the same ones.
+
         Args:
             requests: Pairs (context, options).
             disable_tqdm: Show no progress bar.
         """
-        prompts, limits, samplers, stops = [], [], [], []
+        prompts, limits, samplers, stops, seeds = [], [], [], [], []
+        n_before = Counter[tuple[Any, ...]]()
         for request in requests:
             context, options = request.args[0], dict(request.args[1])
             until = options.get("until") or []
@@ -193,10 +198,13 @@ class PlaitLM(LM):  # type: ignore[misc]
             limits.append(min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1))
             prompts.append(self._beginning(context)[-(self.n_ctx - limits[-1]) :])
             samplers.append(self._sampler(options))
+            repeated = (tuple(prompts[-1]), samplers[-1])
+            seeds.append((self.seed + n_before[repeated]) % (1 << 64))
+            n_before[repeated] += 1
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
             done = complete(
                 self.engine if self._store is None else self.ctx,
-                prompts, limits, samplers, stop=stops, prefixes=self._store,
+                prompts, limits, samplers, stop=stops, seed=seeds, prefixes=self._store,
                 progress=lambda done, _: bar.update(done - bar.n),
             )  # fmt: skip
         for request, one in zip(requests, done, strict=True):

@@ -113,6 +113,18 @@ def test_generation_ends_at_the_stop_texts_of_the_task(lm):
     assert lm.generate_until(requests, disable_tqdm=True) == texts
 
 
+def test_repeated_requests_are_different_samples(lm):
+    options = {"max_gen_toks": 12, "until": [], "do_sample": True, "temperature": 2.0}
+    one, other = ask("The", options), ask("Tom", options)
+    texts = lm.generate_until([one, other, one, one], disable_tqdm=True)
+    assert len({texts[0], *texts[2:]}) == 3
+    assert lm.generate_until([one, one, one, other], disable_tqdm=True) == [
+        texts[0], *texts[2:], texts[1],
+    ]  # fmt: skip
+    greedy = ask("The", {"max_gen_toks": 12, "until": []})
+    assert len(set(lm.generate_until([greedy, greedy], disable_tqdm=True))) == 1
+
+
 @pytest.mark.slow
 def test_the_shipped_tasks_run_offline(tmp_path):
     done = subprocess.run(
