@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import math
@@ -61,7 +62,7 @@ class Sampler:
     The sampler stores a state per sequence: its tokens, and the states of mirostat and the grammar.
     Random numbers are a function of `seed`, the sequence and the number of draws for that sequence,
     so the tokens of a sequence do not depend on what else is sampled. A copy has the same
-    parameters and seed, and no sequences.
+    parameters and seed, and no sequences; an unpickled one has no tokenizer either.
 
     Parameters are available as attributes and cannot be changed. Calls from several threads are
     serialised.
@@ -375,6 +376,9 @@ class Sampler:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Sampler:
         return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(type(self), **self._arguments()), ()
 
     def _arguments(self) -> dict[str, Any]:
         """Return the keyword arguments that create an equal sampler."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import functools
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -23,6 +25,7 @@ from plait.evaluation.embedding import embed
 from plait.evaluation.scoring import Score, score
 from plait.generation.events import Completion
 from plait.generation.generate import complete
+from plait.generation.parameters import Limits, Samplers, Seeds, parameters_of
 from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
 from plait.ray.calls import nodes, results, start_ray
@@ -30,6 +33,8 @@ from plait.ray.calls import nodes, results, start_ray
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from plait.generation.stops import Stop
 
 
 class Pool(Closeable):
@@ -82,7 +87,7 @@ class Pool(Closeable):
     def generate(
         self,
         prompts: Iterable[str],
-        max_tokens: int = 128,
+        max_tokens: Limits = 128,
         *,
         progress: ProgressOption = None,
         **options: Any,
@@ -91,16 +96,28 @@ class Pool(Closeable):
 
         Args:
             prompts: The prompts.
-            max_tokens: Max tokens per generation.
+            max_tokens: Max tokens per generation, or a list with one number per prompt.
             progress: As in plait.generate(), in prompts.
-            options: More arguments of plait.complete().
+            options: More arguments of plait.complete(); `n` is 1. Arguments with a value per prompt are divided among
+                the batches. A Sampler without a seed keeps the one that it has drawn.
 
         Returns:
             A Completion per prompt.
+
+        Raises:
+            ValueError: `n` is not 1, or as in plait.complete(), like the other exceptions.
         """
         texts = list(prompts)
-        options = {"max_tokens": max_tokens, "progress": False} | options
-        return self._map("generate", texts, [len(t) for t in texts], progress, options)
+        if (n := options.pop("n", 1)) != 1:
+            raise ValueError(
+                f"Pool: n is {n}, but a pool generates once per prompt; repeat the prompts, with a seed for each"
+            )
+        own = {name: options.pop(name) for name in ("sampler", "stop", "seed") if name in options}
+        each = _per_prompt(len(texts), max_tokens, **own)
+        options |= {"progress": False}
+        lengths = [len(text) for text in texts]
+        found = self._map("generate", texts, lengths, progress, options, each)
+        return [replace(done, index=i) for i, done in enumerate(found)]
 
     def score(
         self,
@@ -163,7 +180,9 @@ class Pool(Closeable):
         lengths: list[int],
         progress: ProgressOption,
         options: dict[str, Any],
+        each: Mapping[str, list[Any]] = MappingProxyType({}),
     ) -> list[Any]:
+        """Return the results of a method of the actors; `each` has the options with a value per item."""
         if not self._idle:
             raise ValueError("Pool: the pool is closed")
         order = sorted(range(len(items)), key=lambda i: -lengths[i])
@@ -177,7 +196,9 @@ class Pool(Closeable):
                 while pending and self._idle:
                     members, tries = pending.popleft()
                     worker = self._idle.popleft()
-                    call = getattr(worker, method).remote([items[i] for i in members], options)
+                    own = {name: [values[i] for i in members] for name, values in each.items()}
+                    share = [items[i] for i in members]
+                    call = getattr(worker, method).remote(share, options | own)
                     running[call] = (worker, members, tries)
                 (call, *_), _ = ray.wait(list(running))
                 worker, members, tries = running.pop(call)
@@ -202,6 +223,32 @@ class Pool(Closeable):
                 ray.kill(worker)
                 self._idle.append(self._make(*self._arguments))
         return done
+
+
+def _per_prompt(
+    n: int,
+    max_tokens: Limits = 128,
+    sampler: Samplers = None,
+    stop: Stop | Iterable[Stop] = (),
+    seed: Seeds = None,
+) -> dict[str, list[Any]]:
+    """Return these arguments of plait.complete() with a value for each of `n` prompts.
+
+    Raises:
+        ValueError: As in plait.complete(), like its other exceptions.
+    """
+    stops: Any = list(stop) if isinstance(stop, Iterator | set | frozenset | tuple) else stop
+    checked = parameters_of(n, max_tokens, sampler, stops, seed)
+    if not isinstance(stops, list):
+        stops = [stops]
+    if not any(isinstance(one, list | tuple | set | frozenset) for one in stops):
+        stops = [stops] * n
+    return {
+        "max_tokens": [one.max_tokens for one in checked],
+        "sampler": [one.sampler for one in checked],
+        "stop": stops,
+        "seed": [one.seed for one in checked],
+    }
 
 
 class _Worker:

@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import math
+import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -445,3 +446,15 @@ def test_log_softmax():
 def test_log_softmax_refuses(logits):
     with pytest.raises(ValueError, match="log_softmax"):
         log_softmax(logits)
+
+
+def test_a_sampler_can_be_pickled():
+    sampler = Sampler(
+        1.3, 0, 1.0, 0.0, logit_bias={3: -math.inf}, banned=[5], dry_multiplier=0.5, dry_breakers=[2],
+        mirostat_tau=3.0, forced=[1],
+    )  # fmt: skip
+    tokens = [sampler(LOGITS) for _ in range(20)]
+    copied = pickle.loads(pickle.dumps(sampler))
+    assert repr(copied) == repr(sampler)
+    assert copied.order == sampler.order
+    assert [copied(LOGITS) for _ in range(20)] == tokens

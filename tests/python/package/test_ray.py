@@ -59,6 +59,34 @@ def test_generations_come_in_order(pool):
     assert seen == [(n, 20) for n in (4, 8, 12, 16, 20)]
 
 
+def test_each_prompt_has_its_own_arguments(pool):
+    """Batches are ordered by length, so prompts in ascending length are in the opposite order."""
+    prompts = [*sorted(PROMPTS, key=len), "Tom lives in a house in Oslo with Mia. Q: Who? A: Mia."]
+    each = {
+        "max_tokens": range(1, len(prompts) + 1),
+        "sampler": [plait.Sampler(1.5, seed=i) if i % 3 else None for i in range(len(prompts))],
+        "stop": [["."] if i % 2 else [] for i in range(len(prompts))],
+        "seed": [i if i % 5 else None for i in range(len(prompts))],
+    }
+
+    def shown(found):
+        return [(one.index, one.sample, one.text, one.tokens) for one in found]
+
+    expected = plait.complete(plait.Model.demo(), prompts, progress=False, **each)
+    assert shown(pool.generate(prompts, **each)) == shown(expected)
+    one = plait.Sampler(1.5)
+    for options in ({"sampler": one, "stop": "."}, {"sampler": one, "stop": iter([".", 5])}):
+        found = shown(pool.generate(prompts, 9, **options))
+        options["stop"] = [".", 5] if options["stop"] != "." else "."
+        assert found == shown(
+            plait.complete(plait.Model.demo(), prompts, 9, progress=False, **options)
+        )
+    with pytest.raises(ValueError, match="seed has 2 elements"):
+        pool.generate(prompts, 4, seed=[1, 2])
+    with pytest.raises(ValueError, match="n is 2, but a pool generates once per prompt"):
+        pool.generate(prompts, 4, n=2)
+
+
 def test_scores_and_embeddings(pool):
     model = plait.Model.demo()
     pairs = [(prompt, [" Tom", " Mia"]) for prompt in PROMPTS[:6]]
