@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
     store = None if args.prefixes is None else PrefixStore(args.prefixes)
     options = context_options(args)
     with contextlib.ExitStack() as opened:
+        opened.enter_context(_logging())
         listening = opened.enter_context(_listen(args.host, args.port))
         vision = None
         if args.mmproj is not None:
@@ -107,6 +110,20 @@ def run(args: argparse.Namespace) -> int:
         sys.stderr.write(f"plait serve: {name} is at {_address(listening)}; Ctrl-C ends\n")
         uvicorn.Server(config).run(sockets=[listening])
     return 0
+
+
+@contextlib.contextmanager
+def _logging() -> Iterator[None]:
+    """Write the warnings of the package, and the tracebacks of failed requests, to standard error."""
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.WARNING)
+    handler.setFormatter(logging.Formatter("plait serve: %(levelname)s: %(message)s"))
+    logger = logging.getLogger("plait")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -29,16 +29,29 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start(port, *options):
-    command = [sys.executable, "-m", "plait", "serve", "demo", "--port", str(port), *options]
+FAILING = """
+import sys
+import plait.server.app
+
+def text_job(body, model):
+    raise AssertionError("a defect")
+
+plait.server.app.text_job = text_job
+from plait.cli import main
+sys.exit(main())
+"""
+
+
+def start(port, *options, program=("-m", "plait")):
+    command = [sys.executable, *program, "serve", "demo", "--port", str(port), *options]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager
-def served(*options):
+def served(*options, **how):
     """Run the command, and yield the process and its port once it answers."""
     port = free_port()
-    process = start(port, *options)
+    process = start(port, *options, **how)
     try:
         for _ in range(600):
             try:
@@ -80,6 +93,16 @@ def test_a_signal_ends_the_server_and_running_requests_finish(number):
         _, errors = process.communicate(timeout=30)
         assert "Traceback" not in errors
         assert process.returncode in (0, -number, 128 + number)
+
+
+def test_failed_requests_and_warnings_are_on_standard_error():
+    with served(program=("-c", FAILING)) as (process, port), client_of(port) as client:
+        with pytest.raises(openai.InternalServerError, match="AssertionError: a defect"):
+            client.completions.create(model="demo", prompt="Tom")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert "plait serve: ERROR: server: a request failed\nTraceback" in errors
+    assert "AssertionError: a defect" in errors
 
 
 def test_a_port_in_use_is_an_error():
