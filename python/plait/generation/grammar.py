@@ -247,6 +247,8 @@ class Matchers:
         if matcher is None:
             matcher = self._matchers[key] = self._first.deep_copy()
         if not matcher.is_stopped() and not matcher.consume_token(token):
+            if matcher.is_error():
+                raise ValueError(f"grammar: token {token}: {matcher.get_error().splitlines()[0]}")
             raise ValueError(f"grammar: token {token} is not allowed here")
 
     def reset(self, key: int | None = None) -> None:

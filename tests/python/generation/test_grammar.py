@@ -213,7 +213,7 @@ def test_other_sequences_are_not_touched(demo_model):
             got[seq].append(int(token))
     assert got == want
     mixed.start(0)
-    with pytest.raises(ValueError, match="not allowed"):
+    with pytest.raises(ValueError, match=r"^grammar: token \d+: .*doesn't satisfy the grammar.*$"):
         mixed.accept(0, [demo_model.tokenizer.encode("7", add_special=False)[0]])
 
 
