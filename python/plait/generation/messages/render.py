@@ -232,7 +232,8 @@ def _part(part: Any, index: int) -> str:
     if isinstance(part, Mapping) and isinstance(part.get("text"), str):
         return str(part["text"])
     raise ValueError(
-        f"render: message {index} has a part of content that is not text; images need vision=plait.Vision(...)"
+        f'render: message {index}: a part of the content has no "text"; expected {{"type": "text", "text": ...}}, '
+        "or an image with vision=plait.Vision(...)"
     )
 
 

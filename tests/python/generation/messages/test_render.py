@@ -165,7 +165,9 @@ def test_a_template_of_the_caller_and_wrong_messages(tmp_path):
         render(model, [{"role": "user", "content": "x"}])
     with pytest.raises(ValueError, match='message 0 has no "role"'):
         render(model, [{"content": "x"}], template=JOINED)
-    with pytest.raises(ValueError, match="part of content that is not text"):
+    with pytest.raises(
+        ValueError, match='message 0: a part of the content has no "text"; expected'
+    ):
         render(model, [{"role": "user", "content": [{"type": "image_url"}]}], template=JOINED)
     with pytest.raises(TypeError, match="content: expected a str"):
         render(model, [{"role": "user", "content": 5}], template=JOINED)
