@@ -172,12 +172,14 @@ class _Server:
     async def _chat(self, request: Request) -> Response:
         body = await _body(request)
         images = self._engine is not None and self._engine.vision is not None
-        # In a thread, because required tools become a grammar.
+        # In a thread, because grammars are compiled.
         job = await asyncio.to_thread(chat_job, body, self._model, self._template, images=images)
         return await self._generate(request, True, job)
 
     async def _complete(self, request: Request) -> Response:
-        return await self._generate(request, False, text_job(await _body(request)))
+        body = await _body(request)
+        job = await asyncio.to_thread(text_job, body, self._model)
+        return await self._generate(request, False, job)
 
     async def _generate(self, request: Request, chat: bool, job: Job) -> Response:
         if self._engine is None:
@@ -392,9 +394,9 @@ class _Server:
                 self._model,
                 job.prompts[0],
                 job.parameters["tools"],
-                value(body, "add_generation_prompt", bool, True),
                 template=job.parameters["template"],
-                **job.parameters["variables"],
+                **{"add_generation_prompt": value(body, "add_generation_prompt", bool, True)}
+                | job.parameters["variables"],
             )
         elif "content" in body:  # llama-server
             text, special = value(body, "content", str), value(body, "add_special", bool, False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.messages.constrain import tools_grammar
+from plait.generation.response_format import formatted
 from plait.generation.sampler import Sampler
 from plait.tokenizer.chat_template import KEY
 
@@ -33,6 +34,14 @@ _REFUSED: Final = {
     "function_call": "use tool_choice",
     "audio": "the server replies with text",
 }
+_OWN_VARIABLES: Final = (
+    "self",
+    "model",
+    "messages",
+    "tools",
+    "template",
+    "placeholder",
+)  # of render()
 
 
 class BadRequest(ValueError):
@@ -109,9 +118,10 @@ def chat_job(
             "chat_template",
         )
     tools = value(body, "tools", list, None)
-    choice: Any = body.get("tool_choice", "auto")
+    choice = value(body, "tool_choice", object, "auto")
     if isinstance(choice, Mapping):
-        choice = (choice.get("function") or {}).get("name")
+        function = choice.get("function")
+        choice = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(choice, str):
         raise BadRequest(
             'tool_choice: expected "auto", "none", "required" or a function', "tool_choice"
@@ -130,6 +140,7 @@ def chat_job(
     }
     if value(body, "logprobs", bool, False):
         job.logprobs = job.parameters["top_logprobs"] = number(body, "top_logprobs", 0, 0, 20)
+    _compile(job, model)
     return job
 
 
@@ -142,7 +153,12 @@ def _check_parts(messages: list[Mapping[str, Any]], images: bool) -> None:
             name = f"messages.{i}.content.{j}"
             if isinstance(part, str):
                 continue
-            kind = part.get("type", "text") if isinstance(part, Mapping) else None
+            if not isinstance(part, Mapping):
+                raise BadRequest(
+                    f'{name}: expected a str or an object with "type", got {type(part).__name__}',
+                    name,
+                )
+            kind = part.get("type", "text")
             if kind == "text":
                 continue
             if kind != "image_url":
@@ -169,8 +185,12 @@ def _check_parts(messages: list[Mapping[str, Any]], images: bool) -> None:
         )
 
 
-def text_job(body: Mapping[str, Any]) -> Job:
+def text_job(body: Mapping[str, Any], model: Model) -> Job:
     """Return the job of a request to /v1/completions.
+
+    Args:
+        body: The body.
+        model: The model.
 
     Raises:
         BadRequest: The body has wrong values.
@@ -196,7 +216,16 @@ def text_job(body: Mapping[str, Any]) -> Job:
         job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
     if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
         raise BadRequest("stream excludes echo with logprobs, and max_tokens 0", "stream")
+    _compile(job, model)
     return job
+
+
+def _compile(job: Job, model: Model) -> None:
+    """Compile the grammar of a job, which the engine would do in the event loop."""
+    sampler = formatted(job.parameters["sampler"], job.parameters["response_format"])
+    if isinstance(sampler, Sampler):
+        sampler.bind(model.tokenizer)
+    job.parameters |= {"sampler": sampler, "response_format": None}
 
 
 def value(body: Mapping[str, Any], key: str, kind: Any, *default: Any) -> Any:
@@ -267,7 +296,14 @@ def _variables(body: Mapping[str, Any]) -> dict[str, Any]:
     variables = {} if effort is None else {"reasoning_effort": effort}
     if effort == "none":
         variables["enable_thinking"] = False
-    return variables | dict(value(body, "chat_template_kwargs", Mapping, {}))
+    given = dict(value(body, "chat_template_kwargs", Mapping, {}))
+    for name in _OWN_VARIABLES:
+        if name in given:
+            raise BadRequest(
+                f"chat_template_kwargs has {name}, which the server sets itself; remove it",
+                "chat_template_kwargs",
+            )
+    return variables | given
 
 
 def _sampler(body: Mapping[str, Any]) -> Sampler:
@@ -277,14 +313,16 @@ def _sampler(body: Mapping[str, Any]) -> Sampler:
         if found is not None:
             if isinstance(found, bool) or not isinstance(found, int | float):
                 raise BadRequest(f"{key}: expected a number, got {type(found).__name__}", key)
-            given[name] = found
+            given[name] = (
+                max(found, 0) if key == "top_k" else found
+            )  # vLLM, llama-server: -1 keeps all
     if body.get("seed") is not None:
         given["seed"] = number(body, "seed", None, -(1 << 63), (1 << 64) - 1) % (1 << 64)
     bias = value(body, "logit_bias", Mapping, None)
     rules = value(body, "grammar", str, None)
     try:
         if bias:
-            given["logit_bias"] = {int(token): float(one) for token, one in bias.items()}
+            given["logit_bias"] = {int(token): one for token, one in bias.items()}
         if rules:
             given["grammar"] = rules
         return Sampler(**given)

@@ -178,7 +178,8 @@ def usage(completions: list[Completion], n: int) -> dict[str, Any]:
 def error(
     message: str, kind: str, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """Return an error."""
+    """Return an error. Surrogates in its message, which may quote the request, are replaced."""
+    message = message.encode("utf-8", "replace").decode()
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 

@@ -9,6 +9,7 @@ import random
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import numpy as np
@@ -207,6 +208,17 @@ def test_embeddings(client, model):
         ({"response_format": {"type": "xml"}}, "xml"),
         ({"tool_choice": "required"}, "there are no tools"),
         ({"extra_body": {"chat_template": "{% for %}"}}, "template"),
+        ({"tool_choice": {"type": "function", "function": "f"}}, "tool_choice: expected"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice: expected"),
+        ({"tool_choice": 5}, "tool_choice: expected"),
+        ({"logit_bias": {"5": 10**400}}, "logit_bias is 1000.*; it must be finite"),
+        ({"messages": [{"role": "user", "content": [5]}]}, 'expected a str or an object with "type", got int'),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, 'a part of the content has no "text"'),
+        *(
+            ({"extra_body": {"chat_template_kwargs": {name: 5}}}, f"chat_template_kwargs has {name}, which the server")
+            for name in ("messages", "model", "tools", "template", "placeholder", "self")
+        ),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": 5}}}}, "grammar"),
     ],
 )  # fmt: skip
 def test_wrong_requests(client, body, match):
@@ -214,6 +226,64 @@ def test_wrong_requests(client, body, match):
         client.chat.completions.create(**({"model": "tiny", "messages": HELLO} | body))
     with pytest.raises(openai.BadRequestError, match="prompt: expected"):
         client.completions.create(model="tiny", prompt=[])
+
+
+def test_null_is_a_missing_value_and_top_k_may_be_negative(client):
+    keys = ("tool_choice", "tools", "stop", "n", "stream", "logprobs", "response_format")
+    asked = {"model": "tiny", "messages": HELLO, "max_tokens": 4, "seed": 3}
+    plain = client.chat.completions.create(**asked)
+    nulls = client.chat.completions.create(**asked, extra_body=dict.fromkeys(keys))
+    assert nulls.choices[0].message.content == plain.choices[0].message.content
+    texts = {
+        client.completions.create(
+            model="tiny", prompt="the hat", max_tokens=8, seed=3, temperature=2, extra_body={"top_k": top_k},
+        ).choices[0].text
+        for top_k in (0, -1)
+    }  # fmt: skip
+    assert len(texts) == 1
+
+
+def test_errors_may_quote_what_is_not_text(client, port):
+    """The client and its JSON may have unpaired surrogates, which UTF-8 has not."""
+    body = {"messages": HELLO, "chat_template": "{{ raise_exception('\ud800') }}"}
+    for changes in ({}, {"stream": True}):
+        status, text = _status(port, "/v1/chat/completions", body | changes)
+        assert status == 400
+        assert "chat template: ?" in json.loads(text)["error"]["message"]
+
+
+def test_tokens_of_messages_have_the_template_variables(port, model):
+    body = {"messages": HELLO, "chat_template_kwargs": {"add_generation_prompt": False}}
+    short = _post(port, "/tokenize", body)["count"]
+    assert short < _post(port, "/tokenize", {"messages": HELLO})["count"]
+
+
+def test_grammars_are_compiled_outside_of_the_event_loop(port, monkeypatch):
+    """The server answers other requests while it compiles a grammar."""
+    pytest.importorskip("llguidance", reason="needs the extra grammar")
+    from plait.generation.grammar import Matchers
+
+    begun, health = threading.Event(), []
+    compiled = Matchers.__init__
+
+    def slow(*args):
+        begun.set()
+        health.append(_get(port, "/health")[0])
+        compiled(*args)
+
+    monkeypatch.setattr(Matchers, "__init__", slow)
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}}
+    for path, body in (
+        ("/v1/completions", {"prompt": "the hat", "grammar": "(a|b)"}),
+        ("/v1/completions", {"prompt": "the hat", "response_format": form}),
+        ("/v1/chat/completions", {"messages": HELLO, "grammar": "(a|b)"}),
+        ("/v1/chat/completions", {"messages": HELLO, "response_format": form}),
+        ("/v1/chat/completions", {"messages": HELLO, "tools": [TOOL], "tool_choice": "required"}),
+    ):
+        begun.clear()
+        _post(port, path, body | {"max_tokens": 2})
+        assert begun.is_set()
+    assert health == [200] * 5
 
 
 IMAGE_URLS = {
@@ -470,6 +540,13 @@ def _post(port, path, body):
         return json.load(reply)
 
 
+def _status(port, path, body):
+    try:
+        return 200, _post(port, path, body)
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 def _get(port, path):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as reply:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as reply:
         return reply.status, reply.read().decode()
