@@ -97,7 +97,7 @@ class Chat(Closeable):
     Raises:
         ValueError: `full` is unknown.
         TypeError: An argument has the wrong type, or a variable that the template does not use is a
-            misspelt parameter or a parameter of Sampler.
+            misspelt parameter, a parameter of stream() or one of Sampler.
         IndexError: A token id in `stop` is outside the vocabulary.
         UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
             shift.
@@ -508,6 +508,10 @@ def _check_variables(variables: Iterable[str], template: str) -> None:
         if name in inspect.signature(Sampler).parameters:
             raise TypeError(
                 f"Chat() got an unexpected keyword argument {name!r}; pass sampler=Sampler({name}=...)"
+            )
+        if name in inspect.signature(Chat.stream).parameters:
+            raise TypeError(
+                f"Chat() got an unexpected keyword argument {name!r}; pass it to say() or stream()"
             )
         if near := difflib.get_close_matches(name, parameters, 1, 0.8):
             raise TypeError(

@@ -182,6 +182,8 @@ def test_objects_with_a_context_are_not_copied(tiny):
         ("max_token", "did you mean max_tokens"),
         ("systen", "did you mean system"),
         ("temperature", r"pass sampler=Sampler\(temperature=\.\.\.\)"),
+        ("tool_choice", r"pass it to say\(\) or stream\(\)"),
+        ("response_format", r"pass it to say\(\) or stream\(\)"),
     ],
 )
 def test_misspelt_parameters_of_a_chat_are_no_variables(demo_model, name, hint):
