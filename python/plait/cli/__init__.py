@@ -40,6 +40,7 @@ _FUNCTIONS = (
     r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|compare|kl_divergence|from_hub|verify"
     r"|Sampler|Chat): "
 )
+_SMALLER = ("n_ctx", "kv_cells", "n_seq_max")  # what a message suggests if memory is short
 
 SHELLS = ("bash", "zsh")
 _FILES = ("MODEL", "REFERENCE", "CANDIDATE", "FILE", "OUTPUT", "RECEIPT")
@@ -184,8 +185,16 @@ def _summary(command: str) -> str:
 
 
 def _with_options(text: str, command: argparse.ArgumentParser) -> str:
-    """Remove the name of the Python function from a message, and replace those of arguments by options."""
+    """Adapt a message of a Python function to a command.
+
+    Returns:
+        The message without the name of the function, with options instead of arguments, and without suggestions of
+        arguments that the command does not have.
+    """
     text = re.sub(_FUNCTIONS, "", text)
+    names = {action.dest for action in command._actions if action.option_strings}
+    offered = " or ".join(name for name in _SMALLER if name in names)
+    text = text.replace(f"{', '.join(_SMALLER[:-1])} or {_SMALLER[-1]}", offered or _SMALLER[0])
     for action in command._actions:
         if action.option_strings:
             name = re.escape(action.dest)

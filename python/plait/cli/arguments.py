@@ -45,8 +45,13 @@ def _shares(text: str) -> list[float]:
 
 def add_context(parser: argparse.ArgumentParser) -> None:
     """Add the options of the context, named as in plait.Context."""
-    group = parser.add_argument_group("context", "options of plait.Context, with the same defaults")
-    group.add_argument("--n-ctx", type=int, metavar="N", help="max tokens per sequence")
+    group = parser.add_argument_group("context", "options of plait.Context")
+    group.add_argument(
+        "--n-ctx",
+        type=int,
+        metavar="N",
+        help="max tokens per sequence; without it, the command chooses a length that suits it",
+    )
     group.add_argument(
         "--kv", choices=("unified", "streams"), help="how sequences share cache rows"
     )
@@ -71,7 +76,7 @@ def add_context(parser: argparse.ArgumentParser) -> None:
         "--isa",
         metavar="NAME",
         help="strongest instruction set to use: scalar, avx2, avx512 or amx; on ARM, scalar, neon, "
-        "neon_i8mm or neon_bf16",
+        "neon_i8mm or neon_bf16; or blas",
     )
 
 

@@ -467,6 +467,23 @@ def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
     assert "_" not in re.sub(r"Q\d_\w|quantize_file|token_logprobs", "", told)
 
 
+def test_only_options_of_the_command_are_suggested(run):
+    told = run("inspect", "demo", "--n-ctx", "2000000000", status=1)
+    assert "; choose a smaller --n-ctx or --n-seq-max, or smaller --type-k and --type-v" in told
+    told = run("generate", "demo", "--n-ctx", "2000000000", "x", status=1)
+    assert "; choose a smaller --n-ctx, or smaller --type-k and --type-v" in told
+
+
+def test_help_of_the_context_tells_where_it_differs(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    for command in ("inspect", "generate", "chat", "serve", "perplexity", "compare", "bench"):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        told = capsys.readouterr().out
+        assert "without it, the command chooses a length that suits it" in told
+        assert "neon_bf16; or blas" in told
+
+
 def test_a_conversation_goes_on_after_an_empty_line_of_a_file(tmp_path):
     template = tmp_path / "plain.jinja"
     template.write_text("{% for m in messages %}{{ m.content }} {% endfor %}")
