@@ -477,6 +477,8 @@ async def _answered(
         return Response(status_code=499)
     except (CacheFull, UnsupportedError, ValueError, TypeError, IndexError) as problem:
         return _failure(400, str(problem), "invalid_request_error")
+    except RecursionError:
+        return _failure(400, "the body is nested too deeply", "invalid_request_error")
     except Exception as problem:
         _log.exception("server: a request failed")
         return _failure(500, f"{type(problem).__name__}: {problem}", "server_error")

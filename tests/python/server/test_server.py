@@ -4,6 +4,7 @@ import asyncio
 import base64
 import concurrent.futures
 import contextlib
+import functools
 import json
 import random
 import socket
@@ -250,6 +251,19 @@ def test_errors_may_quote_what_is_not_text(client, port):
         status, text = _status(port, "/v1/chat/completions", body | changes)
         assert status == 400
         assert "chat template: ?" in json.loads(text)["error"]["message"]
+
+
+def test_bodies_that_are_nested_too_deeply_are_wrong_requests(port):
+    nested = functools.reduce(lambda inner, _: {"items": inner}, range(900), {})
+    tool = {"type": "function", "function": {"name": "f", "parameters": nested}}
+    for body in (
+        {"messages": [{"role": "user", "content": "x", "z": nested}]},
+        {"messages": HELLO, "tools": [tool]},
+        {"messages": HELLO, "tools": [tool], "tool_choice": "required"},
+    ):
+        status, text = _status(port, "/v1/chat/completions", body | {"max_tokens": 2})
+        assert status == 400
+        assert "nested too deeply" in text or "recursion limit" in text
 
 
 def test_tokens_of_messages_have_the_template_variables(port, model):
