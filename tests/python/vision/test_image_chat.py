@@ -130,7 +130,7 @@ def test_a_placeholder_in_text_is_text(ctx, vision):
 def test_images_without_an_encoder_are_refused(ctx):
     with (
         plait.Chat(ctx) as chat,
-        pytest.raises(ValueError, match=r"images need vision=plait"),
+        pytest.raises(ValueError, match=r"or an image with vision=plait"),
     ):
         chat.say(ask("the", towers.image(20, 20)))
 

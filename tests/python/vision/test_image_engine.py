@@ -274,7 +274,7 @@ def test_requests_that_cannot_run_are_refused(model, vision):
         assert engine.complete_sync([5, 6, 7], 2).tokens
     with (
         plait.Engine(model, 2, **OPTIONS) as engine,
-        pytest.raises(ValueError, match="images need vision="),
+        pytest.raises(ValueError, match="or an image with vision="),
     ):
         answer(engine, PICTURES[0])
 
