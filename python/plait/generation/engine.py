@@ -40,7 +40,7 @@ Conversation = Iterable[Mapping[str, Any]]
 
 _MAX_N_CTX: Final = 16384  # length of the sequences of a context that an engine creates
 _MAX_CELLS: Final = 16384  # cells of such a context
-# Longer prompts, and grammars, are prepared in another thread, so that the event loop does not wait.
+# Longer prompts are rendered, and grammars validated, in another thread, so that the event loop does not wait.
 _LONG_TEXT: Final = 1 << 14  # characters
 
 
