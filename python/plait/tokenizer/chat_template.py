@@ -2,27 +2,33 @@
 
 Supports the extensions of Hugging Face's apply_chat_template: raise_exception(), strftime_now(),
 tojson without HTML escapes, loop controls, {% generation %}. Templates come from untrusted files.
-They run in Jinja's sandbox, and every loop, call, filter and operator is charged for the text that
-it may produce; a template that exceeds the limits of text or time raises ModelError.
+They run in Jinja's sandbox with limits of text and time, beyond which ModelError is raised. Charged:
+each iteration of a loop; each text that is written; calls, filters and arithmetic, for the size of
+their operands and of the result that these allow; literals and slices, for their length; lists
+that are compared or hashed, for all that they contain. The size of a value counts characters and
+elements, shared parts each time that they occur.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from plait.errors import ModelError, UnsupportedError
 
 try:
-    from jinja2 import TemplateError, TemplateSyntaxError, nodes
+    from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_context
     from jinja2.ext import Extension, loopcontrols
+    from jinja2.filters import make_attrgetter
     from jinja2.parser import Parser
+    from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
     from jinja2.visitor import NodeTransformer
 except ImportError as error:
@@ -35,8 +41,26 @@ KEY: Final = "tokenizer.chat_template"
 _MAX_SOURCE: Final = 1 << 18  # characters of a template
 _MAX_TEXT: Final = 1 << 26  # characters that a rendering may produce, with intermediate results
 _MAX_SECONDS: Final = 5.0
+_MAX_DEPTH: Final = 1000  # of lists within lists that are compared, hashed or written
+_CONTAINERS: Final[tuple[type[Collection[Any]], ...]] = (
+    list, tuple, dict, set, frozenset, range, type({}.keys()), type({}.values()), type({}.items()),
+)  # fmt: skip
 _WIDE: Final = re.compile(r"\d{5}")  # field widths of five digits or more are refused
-_MULTIPLYING: Final = {"replace", "join", "indent", "format", "%", "translate", "expandtabs"}
+_COMPUTED: Final = re.compile(r"\{[^{}]*\{|%(\([^)]*\))?[-#0 +.\d]*\*")  # "{:{}}" and "%*d"
+# Functions whose result can be as long as the product of the sizes of two operands.
+_MULTIPLYING: Final = {
+    "replace", "join", "indent", "format", "format_map", "%", "translate", "wordwrap",
+}  # fmt: skip
+# Functions whose integers are values; those of all others can be counts or widths.
+_VALUES: Final = {
+    "", "+", "-", "/", "//", "%", "format", "format_map", "tojson", "string", "default", "d", "int", "float", "abs",
+    "round", "get", "dict", "Namespace", "_concat",
+}  # fmt: skip
+_COMPARING: Final = (
+    "eq", "ne", "lt", "le", "gt", "ge", "==", "!=", "<", "<=", ">", ">=", "in", "equalto", "lessthan", "greaterthan",
+)  # fmt: skip
+# Filters for HTML and debugging whose time can grow with the square of the size of their operand.
+_REFUSED_FILTERS: Final = ("pprint", "striptags", "urlize")
 _ROLES: Final = ("bos", "eos", "eot", "unk", "sep", "pad", "mask")
 
 
@@ -146,7 +170,7 @@ class ChatTemplate:
             return self._environment.from_string(source)
         except TemplateSyntaxError as error:
             raise ModelError(f"{key}: line {error.lineno}: {error.message}") from error
-        except (RecursionError, TemplateError, SyntaxError, MemoryError) as error:
+        except (RecursionError, TemplateError, ValueError, SyntaxError, MemoryError) as error:
             raise ModelError(
                 f"{key}: cannot be compiled: {error or 'it is nested too deeply'}"
             ) from error
@@ -177,25 +201,64 @@ class _Budget(threading.local):
             raise ModelError(f"{KEY}: the template takes more than {_MAX_SECONDS:g} seconds")
 
     def charge_call(self, name: str, operands: Iterable[Any]) -> None:
-        """Charge the max number of characters that a function of this name can return for these operands."""
-        texts, longest_two, largest = 1, [1, 1], 1
-        pending = list(operands)
-        while pending:
-            operand = pending.pop()
-            if isinstance(operand, str):
-                texts += len(operand)
-                longest_two = sorted([*longest_two, len(operand)])[1:]
-            elif isinstance(operand, int):
-                largest = max(largest, min(abs(operand), _MAX_TEXT + 1))
-            elif isinstance(operand, (list, tuple, set, dict)):
-                # Charged before descending, because containers can contain each other many times.
-                self.charge(len(operand))
-                pending += operand
-                if isinstance(operand, dict):
-                    pending += operand.values()
+        """Charge the max size of what a function of this name can return for these operands."""
+        operands = list(operands)
+        sizes = [self.size(operand) for operand in operands]
+        amount = 1 + sum(sizes)
         if name in _MULTIPLYING:
-            texts += longest_two[0] * longest_two[1]
-        self.charge(texts * largest)
+            second, first = sorted([1, 1, *sizes])[-2:]
+            amount += first * second
+        if name not in _VALUES:
+            amount *= max([1, *(abs(count) for count in operands if isinstance(count, int))])
+        self.charge(amount)
+
+    def charge_format(self, text: object) -> None:
+        """Charge the sum of the widths in a format string of `%` or str.format()."""
+        if not isinstance(text, str):
+            return
+        unescaped = text.replace("{{", "").replace("%%", "")
+        if _WIDE.search(text) or _COMPUTED.search(unescaped):
+            raise ModelError(
+                f"{KEY}: the template uses a field width of five or more digits, or a computed one"
+            )
+        self.charge(sum(int(width) for width in re.findall(r"\d+", text)))
+
+    def size(self, value: object) -> int:
+        """Return the number of characters and elements in a value, and charge for the elements.
+
+        Parts that occur several times are counted each time, as comparing or writing the value
+        visits them each time.
+
+        Raises:
+            ModelError: Lists are nested too deeply, or the budget is exceeded.
+        """
+        size = 0
+        open_containers: list[Iterator[object]] = [iter((value,))]
+        while open_containers:
+            for item in open_containers[-1]:
+                if isinstance(item, (str, bytes)):
+                    size += len(item)
+                elif isinstance(item, _CONTAINERS):
+                    self.charge(len(item))
+                    size += len(item)
+                    if isinstance(item, range):
+                        continue
+                    if len(open_containers) > _MAX_DEPTH:
+                        raise ModelError(
+                            f"{KEY}: the template nests lists more than {_MAX_DEPTH} deep"
+                        )
+                    values = item.values() if isinstance(item, dict) else ()
+                    open_containers.append(itertools.chain(item, values))
+                    break
+            else:
+                open_containers.pop()
+        return size
+
+    def limited(self, items: Iterable[Any]) -> Iterator[Any]:
+        """Yield the items, and charge the size of each."""
+        for item in items:
+            self.charge(1 + self.size(item))
+            yield item
 
 
 class _Limited:
@@ -214,18 +277,53 @@ class _Limited:
             yield item
 
 
-class _LimitLoops(NodeTransformer):
-    """Passes the iterables of loops and the operands of `~` through filters that charge."""
+class _Charging(NodeTransformer):
+    """Passes loops, literals, slices, comparisons and the operands of `~` through filters that charge."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        node.iter = nodes.Filter(node.iter, "_limited", [], [], None, None, lineno=node.lineno)
+        node.iter = _filtered("_limited", node.iter)
         return node
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Node:  # noqa: N802
+        # Unlike TemplateData, an expression is passed to `finalize`, which charges.
+        return nodes.MarkSafeIfAutoescape(nodes.Const(node.data), lineno=node.lineno)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         self.generic_visit(node)
-        parts = nodes.List(node.nodes, lineno=node.lineno)
-        return nodes.Filter(parts, "_concat", [], [], None, None, lineno=node.lineno)
+        return _filtered("_concat", nodes.List(node.nodes, lineno=node.lineno))
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.expr = _filtered("_compared", node.expr)
+        for operand in node.ops:
+            name = "_searched" if operand.op in ("in", "notin") else "_compared"
+            operand.expr = _filtered(name, operand.expr)
+        return node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered("_built", node) if isinstance(node.arg, nodes.Slice) else node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered("_built", node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        return _filtered("_built", node) if node.ctx == "load" else node
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        for pair in node.items:
+            pair.key = _filtered("_compared", pair.key)
+        return _filtered("_built", node)
+
+
+def _filtered(name: str, node: Any) -> nodes.Expr:
+    if isinstance(node, nodes.Const):
+        return node
+    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
 
 
 class _Generation(Extension):
@@ -256,50 +354,116 @@ class _Environment(ImmutableSandboxedEnvironment):
         }
         self.globals["raise_exception"] = _raise_exception
         self.globals["strftime_now"] = _strftime_now
-        self.filters = {name: self._charged(name, f) for name, f in self.filters.items()}
-        self.filters["tojson"] = self._charged("tojson", _tojson)
+        filters: dict[str, Callable[..., Any]] = {
+            **self.filters,
+            "tojson": self._tojson,
+            "sum": self._sum,
+            "_concat": _concat,
+        }
+        self.filters = {
+            name: self._charged(name, function)
+            for name, function in filters.items()
+            if name not in _REFUSED_FILTERS
+        }
         self.filters["_limited"] = lambda items: _Limited(items, self.budget)
-        self.filters["_concat"] = self._charged("_concat", _concat)
+        self.filters["_built"] = self._built
+        self.filters["_compared"] = self._compared
+        self.filters["_searched"] = self._searched
+        for name in _COMPARING:
+            self.tests[name] = self._charged("", cast(Callable[..., Any], self.tests[name]))
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree: nodes.Template = _LimitLoops().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _Charging().visit(super()._parse(source, name, filename))
         return tree
 
     def _charged(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def charged(*args: Any, **kwargs: Any) -> Any:
+            args, kwargs = self._limited(name, args, kwargs)
             if name == "format":
-                _check_widths(args[0])
+                self.budget.charge_format(args[0])
             self.budget.charge_call(name, (*args, *kwargs.values()))
             return function(*args, **kwargs)
 
         return charged
 
-    def _written(self, value: Any) -> Any:
+    def _limited(
+        self, name: str, args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Replace iterators among arguments by ones that charge; join gets lists, which have sizes."""
+
+        def limited(value: Any) -> Any:
+            if not isinstance(value, Iterator) or isinstance(value, LoopContext):
+                return value
+            items = self.budget.limited(value)
+            return list(items) if name == "join" else items
+
+        return tuple(map(limited, args)), {key: limited(value) for key, value in kwargs.items()}
+
+    @pass_context  # calls that depend on the context are not evaluated at compile time
+    def _written(self, context: Any, value: Any) -> Any:
         self.budget.charge_call("", [value])
         return value
+
+    def _built(self, value: Any) -> Any:
+        self.budget.charge(len(value) if isinstance(value, Collection) else 1)
+        return value
+
+    def _compared(self, value: Any) -> Any:
+        if isinstance(value, _CONTAINERS):
+            self.budget.charge(self.budget.size(value))
+        elif isinstance(value, Iterator):
+            (value,), _ = self._limited("", [value], {})
+        return value
+
+    def _searched(self, value: Any) -> Any:
+        return (
+            value if isinstance(value, dict) else self._compared(value)
+        )  # `in` hashes only the key
+
+    def _sum(self, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
+        if attribute is not None:
+            items = map(make_attrgetter(self, attribute), items)
+        if isinstance(start, (int, float)):
+            return sum(items, start)
+        # Each addition of lists copies the sum so far, which is charged.
+        return functools.reduce(lambda a, b: self.call_binop(None, "+", a, b), items, start)
+
+    def _tojson(
+        self,
+        value: object,
+        ensure_ascii: bool = False,
+        indent: int | str | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        if isinstance(indent, int):
+            self.budget.charge(indent)
+        encoder = json.JSONEncoder(
+            ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+        )
+        return "".join(self.budget.limited(encoder.iterencode(value)))
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        return super().getitem(obj, self._compared(argument))
 
     def call(self, context: Any, callee: Any, *args: Any, **kwargs: Any) -> Any:
         name = getattr(callee, "__name__", "")
         # The sandbox wraps str.format.
         held = getattr(getattr(callee, "__wrapped__", callee), "__self__", None)
+        args, kwargs = self._limited(name, args, kwargs)
         if name in ("format", "format_map"):
-            _check_widths(held)
+            self.budget.charge_format(held)
         self.budget.charge_call(name, (held, *args, *kwargs.values()))
         return super().call(context, callee, *args, **kwargs)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator == "%":
-            _check_widths(left)
+            self.budget.charge_format(left)
         if operator == "**":
             raise ModelError(f"{KEY}: the template uses the operator **, which is not allowed")
         self.budget.charge_call(operator, (left, right))
         return super().call_binop(context, operator, left, right)
-
-
-def _check_widths(text: object) -> None:
-    if isinstance(text, str) and _WIDE.search(text):
-        raise ModelError(f"{KEY}: the template uses a field width of five or more digits")
 
 
 def _concat(parts: list[Any]) -> str:
@@ -312,18 +476,6 @@ def _raise_exception(message: object) -> None:
 
 def _strftime_now(form: str) -> str:
     return datetime.datetime.now().strftime(form)
-
-
-def _tojson(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
 
 
 def _checked(item: object, what: str) -> dict[str, Any]:

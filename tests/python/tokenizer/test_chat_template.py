@@ -1,6 +1,7 @@
 """Model.chat_template: rendered messages, and forbidden operations."""
 
 import time
+import tracemalloc
 
 import plait
 import pytest
@@ -17,6 +18,13 @@ You are helpful.<|im_end|>
     {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+# Two values that contain the same list 2^40 times each.
+SHARED = (
+    "{%% set a = %s %%}{%% set b = %s %%}"
+    + "{% set a = (a, a) %}{% set b = (b, b) %}".replace("%", "%%") * 40
+    + "{%% if %s %%}{%% endif %%}"
+)
 
 LLAMA2 = (
     "{% for message in messages %}"
@@ -111,14 +119,67 @@ def test_the_dialect(render):
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ messages.append(1) }}",
         "{{ raise_exception.__globals__.json }}",
+        "{{ range(100000) | join('%s') }}" % ("a" * 4000),
+        "{{ '%s'.join([''] * 100000) }}" % ("a" * 4000),
+        "{{ '%s'.join(range(100000) | map('string')) }}" % ("a" * 4000),
+        "{{ range(10000) | list | tojson(indent='%s') }}" % ("a" * 30000),
+        "{{ [0] | tojson(indent=10000000000) }}",
+        "{{ '{0:{1}}'.format('x', '300000000') }}",
+        "{{ '{0:{{>{1}}'.format('x', '300000000') }}",
+        "{{ '%s'.format('') }}" % ("{0:9999}" * 32000),
+        "{{ '%s' % {'a': ''} }}".replace("%s", "%(a)9999s" * 28000),
+        "{{ '%(a)*d' % {'a': 1} }}",
+        "{%% set l = range(300) | list %%}{{ [%s] | sum(start=[]) }}" % ("l," * 1000),
+        SHARED % ("(0,)", "(0,)", "{}[a]"),
+        SHARED % ("(0,)", "(0,)", "{a: 1}"),
+        SHARED % ("[0]", "[0]", "a == b"),
+        SHARED % ("[0]", "[0]", "a is eq b"),
+        SHARED % ("[0]", "[0]", "a in [b]"),
+        SHARED % ("[0]", "[0]", "a in ([b] | map('list'))"),
+        SHARED % ("[0]", "[0]", "[[a], [b]] | map('list') | sort"),
+        "{% set n = namespace(t=()) %}{% for i in range(100000) %}{% set n.t = (n.t,) %}{% endfor %}{{ {}[n.t] }}",
+        "{% set n = namespace(x='a'.encode()) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{%% for i in range(100000) %%}%s{%% endfor %%}" % ("a" * 200000),
+        "{%% for i in range(100000) %%}{{ '%s' }}{%% endfor %%}" % ("a" * 200000),
+        "{%% set s = 'a' * 30000000 %%}{%% set l = [%s] %%}" % ("s[1:]," * 100),
+        "{%% set n = namespace(x=[]) %%}{%% for i in range(100000) %%}{%% set n.x = [n.x, [%s]] %%}{%% endfor %%}"
+        % ("0," * 1000),
+        "{{ ('a ' * 100000) | wordwrap(1, wrapstring='%s') }}" % ("b" * 100000),
+        "{{ ('<!---->' * 1000000) | striptags }}",
+        "{{ %s }}" % ("9" * 5000),
     ],
 )
 def test_a_hostile_template_ends_soon(render, template, monkeypatch):
     monkeypatch.setattr("plait.tokenizer.chat_template._MAX_SECONDS", 0.5)
     start = time.monotonic()
-    with pytest.raises((plait.ModelError, ValueError)):
-        render(template)
+    tracemalloc.start()
+    try:
+        with pytest.raises((plait.ModelError, ValueError)):
+            render(template)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
     assert time.monotonic() - start < 3
+    assert peak < 300 << 20  # bytes
+
+
+def test_ordinary_values_are_not_charged_as_widths(render):
+    large = 1_700_000_000
+    assert render("{{ x }} {{ x + 1 }} {{ [x] | tojson }} {{ x | tojson }}", x=large) == (
+        f"{large} {large + 1} [{large}] {large}"
+    )
+    assert render("{{ 'at %d' % x }} {{ 'at {}'.format(x) }}", x=large) == f"at {large} at {large}"
+    assert (
+        render("{% if x > 1000000000 and x in [x] %}{{ x ~ 1 }}{% endif %}", x=large) == f"{large}1"
+    )
+    long = "a" * 100_000
+    assert render("{{ [x, x] | join('\\n') }}", x=long) == f"{long}\n{long}"
+    assert render("{{ '%s %s' % (x, x) }}", x=long) == f"{long} {long}"
+    assert (
+        render("{{ '{{{}}}'.format(x) }}{{ '100%% {:>4}' .format(x) }}", x="a") == "{a}100%%    a"
+    )
+    assert render("{% for a, b in [(1, 2)] %}{{ a + b }}{% endfor %}{% set x, y = 1, 2 %}{{ [x, y] | sum }}"
+                  "{{ [[1], [2]] | sum(start=[]) }}{{ messages[::-1][0].role }}") == "33[1, 2]user"  # fmt: skip
 
 
 def test_invalid_templates_are_refused(tiny, render):
