@@ -39,7 +39,7 @@ class TokenStream:
             clean_up: Remove spaces before punctuation.
         """
         self._piece = piece
-        self._first = lstrip
+        self._lstrip = self._first = lstrip
         self._clean_up = clean_up
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = ""
@@ -61,7 +61,7 @@ class TokenStream:
     def flush(self) -> str:
         """Return the remaining text; an incomplete character becomes U+FFFD. The stream can then start a new text."""
         text = self._pending + self._decoder.decode(b"", final=True)
-        self._pending = ""
+        self._pending, self._first = "", self._lstrip
         self._decoder.reset()
         return clean_up_spaces(text) if self._clean_up else text
 

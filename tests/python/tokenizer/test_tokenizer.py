@@ -209,6 +209,8 @@ class TestStream:
         assert tokenizer.stream().push(ids[0]) == "world"
         assert tokenizer.stream(continuing=True).push(ids[0]) == " world"
         assert isinstance(tokenizer.stream(), TokenStream)
+        stream = tokenizer.stream()
+        assert [stream.push(ids[0]) + stream.flush() for _ in range(2)] == ["world"] * 2
 
     @given(st.text(st.sampled_from(" '.?srevm a"), max_size=30))
     @settings(deadline=None, max_examples=400)
