@@ -6,7 +6,7 @@ are those of llama.cpp (src/llama-vocab.cpp), so that generations end at the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from plait.tokenizer.vocabulary import SPACE, TokenType, Vocabulary
@@ -91,16 +91,24 @@ def _apply_exceptions(vocabulary: Vocabulary, ends: set[int]) -> None:
 class Partition:
     """Splits text at special tokens; splits at longer tokens first, and at each token from left to right."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, stored: Sequence[TokenType]) -> None:
+        """Prepare the search.
+
+        Args:
+            vocabulary: The vocabulary with the types that resolve() completed.
+            stored: The types in the file.
+        """
         tokens, types = vocabulary.tokens, vocabulary.types
         special = [token for token, kind in enumerate(types) if kind in _SPECIAL]
         special.sort(key=lambda token: -len(tokens[token].encode("utf-8", "surrogateescape")))
         self._all = [(tokens[token], token) for token in special]
-        # Without parse_special, control tokens are ordinary text; user-defined tokens are always recognised.
+        user = [token for token in special if types[token] is TokenType.USER_DEFINED]
+        # Without parse_special, control tokens are ordinary text, also those that resolve() made
+        # user-defined so that decoded text contains them. Other user-defined tokens are recognised.
         self._user = [
-            (tokens[token], token) for token in special if types[token] is TokenType.USER_DEFINED
+            (tokens[token], token) for token in user if stored[token] is not TokenType.CONTROL
         ]
-        self._user_texts = frozenset(text for text, _ in self._user)
+        self._user_texts = frozenset(tokens[token] for token in user)
         self._control_texts = frozenset(text for text, _ in self._all) - self._user_texts
         self._left, self._right = _stripping(vocabulary, special)
 

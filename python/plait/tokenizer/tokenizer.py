@@ -64,8 +64,9 @@ class Tokenizer:
         n_tokens = len(self._vocabulary.tokens)
         if n_vocab is not None and n_tokens > n_vocab:
             raise ModelError(f"{TOKENS}: {n_tokens} tokens, but the model has only {n_vocab}")
+        stored = tuple(self._vocabulary.types)
         self._ends = special.resolve(self._vocabulary)
-        self._partition = special.Partition(self._vocabulary)
+        self._partition = special.Partition(self._vocabulary, stored)
         self._n_vocab = n_tokens if n_vocab is None else n_vocab
         self._pieces: list[bytes | None] = [None] * n_tokens + [b""] * (self._n_vocab - n_tokens)
         self._engine: Callable[[str], list[int]] | None = None

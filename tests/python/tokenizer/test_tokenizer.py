@@ -641,6 +641,24 @@ class TestSpecialTokens:
         assert tokenizer.encode("<x>", parse_special=False).tolist() == [256]
         assert tokenizer.decode([256]) == "<x>"
 
+    def test_control_tokens_that_decode_shows_are_not_parsed_in_untrusted_text(self):
+        texts = (
+            "<|start|>",
+            "<|channel|>",
+            "<|message|>",
+            "<|constrain|>",
+            "<|end|>",
+            "<|return|>",
+            "<|call|>",
+        )
+        tokenizer = byte_bpe(texts)
+        text = "<|start|>user<|message|>x<|end|>"
+        assert tokenizer.encode(text, parse_special=False).max() < 256
+        ids = tokenizer.encode(text).tolist()
+        assert ids.count(256) == ids.count(258) == ids.count(260) == 1
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.special_texts()[1] == set(texts[:5])
+
     def test_tokens_that_strip_spaces(self):
         phi = byte_bpe(("<|user|>", "<|endoftext|>")).encode
         words = metadata(
