@@ -160,6 +160,9 @@ class Tokenizer:
     def decode(self, ids: Ids, skip_special: bool = True, clean_up: bool | None = None) -> str:
         """Convert token ids to text. Bytes that are not valid UTF-8 become U+FFFD.
 
+        The space that encode() puts before a text is removed only from the first id. After BOS it stays, as in
+        llama.cpp: decode(encode('Hello')) is ' Hello' in SentencePiece vocabularies.
+
         Args:
             ids: Integers, shape (n,).
             skip_special: Omit control and unknown tokens.
