@@ -122,6 +122,8 @@ def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
         try:
             image.load()
             return _from_pillow(ImageOps.exif_transpose(image), name, max_pixels)
+        except MemoryError:
+            raise
         except Exception as error:
             raise ValueError(f"{name} is damaged: {error}") from error
 

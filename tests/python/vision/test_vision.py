@@ -266,6 +266,15 @@ def test_a_truncated_image_is_refused(vision):
         vision.encode(data.getvalue()[: len(data.getvalue()) // 2])
 
 
+def test_an_image_for_which_memory_runs_out_is_not_called_damaged(vision, monkeypatch):
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(images, "_from_pillow", fail)
+    with pytest.raises(MemoryError):
+        vision.encode(png(8, 8))
+
+
 def test_a_large_file_is_refused(vision, tmp_path, monkeypatch):
     monkeypatch.setattr(images, "MAX_FILE_BYTES", 10)
     (tmp_path / "image.png").write_bytes(png(4, 4))
