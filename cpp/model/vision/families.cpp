@@ -230,6 +230,18 @@ const Family& family_of(const Hparams& hp, const Weights& w) {
                                 "\" is not supported; supported are ", known));
 }
 
+// The rows of a projector's inputs and outputs have one section for each part.
+void expect_narrow(const Weights& w, const ProjectorForm& form) {
+    const int64_t max = Hparams::kMaxSize / std::max<int64_t>(1, std::ssize(form.parts));
+    for (const ProjectorPart& part : form.parts) {
+        const int64_t rows = part.out.type.shape[0];
+        if (rows > max || form.width > max)
+            throw ModelError(text(w.file().path(), ": tensor ", w.name(part.out.id), " has ", rows,
+                                  " rows, and its input ", form.width, "; expected at most ", max,
+                                  " each for a projector with ", form.parts.size(), " parts"));
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<Model> make_image_model(const Weights& w, ImagePart part) {
@@ -246,6 +258,7 @@ std::unique_ptr<Model> make_image_model(const Weights& w, ImagePart part) {
     const std::vector<std::string> sound = {"a.", "mm.a."};
     w.expect_all_read(sound);
     expect_all_keys_read(hp);
+    expect_narrow(w, models.projector);
     if (part == ImagePart::tower) return tower;
     if (models.projector.parts.empty())
         throw UnsupportedError(

@@ -1,6 +1,8 @@
 """Image encoders compared with transformers, and their inputs and files when these are damaged."""
 
 import io
+import os
+import struct
 import sys
 import threading
 from pathlib import Path
@@ -490,3 +492,20 @@ def test_tiles_of_llava_depend_on_the_shape(paths):
     assert wide.grid[1] > 2 * wide.grid[0]
     assert len(wide) == 36 + wide.grid[0] * (wide.grid[1] + 1)
     assert square.grid == (6, 12) or square.grid[0] == square.grid[1]
+
+
+@pytest.mark.parametrize("n_rows", [(1 << 24) + 1, 1 << 31, (1 << 32) + 8])
+def test_a_projector_wider_than_any_model_is_refused(tmp_path, n_rows):
+    metadata, tensors = towers.llava()
+    for name in ("mm.0.weight", "mm.0.bias"):
+        tensors[name] = tensors[name][:1]
+    del tensors["mm.2.bias"], tensors["mm.2.weight"]
+    tensors["mm.2.weight"] = np.zeros((1, 1), np.float16)  # the last one, extended below
+    path = gguf_writer.write(tmp_path / "wide.gguf", metadata, tensors)
+    data = bytearray(path.read_bytes())
+    at = data.index(b"mm.2.weight") + len("mm.2.weight") + 4
+    data[at : at + 16] = struct.pack("<QQ", 1, n_rows)
+    path.write_bytes(data)
+    os.truncate(path, len(data) + 2 * n_rows)  # a file with a hole
+    with pytest.raises(plait.ModelError, match=rf"tensor mm\.2\.weight has {n_rows} rows"):
+        plait.Vision(path)
