@@ -405,6 +405,17 @@ def test_invalid_control_vector_files_are_refused(tmp_path, tensors, arch, messa
         plait.load_control_vector(path)
 
 
+def test_a_small_control_vector_file_that_needs_much_memory_is_refused(tmp_path):
+    direction = np.ones(65536, np.float32)
+    path = write_vector(tmp_path / "v.gguf", {"direction.4095": direction})
+    with pytest.raises(
+        plait.ModelError, match=r"'direction\.4095' needs 4096 rows of 65536 numbers"
+    ):
+        plait.load_control_vector(path)
+    path = write_vector(tmp_path / "v.gguf", {"direction.255": direction[:16384]})
+    assert plait.load_control_vector(path).shape == (256, 16384)
+
+
 def test_states_know_the_vector_they_were_made_with(tiny, direction):  # S3-27
     with context(tiny) as ctx:
         ctx.set_control_vector(direction)
