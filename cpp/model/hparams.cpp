@@ -73,8 +73,11 @@ int Hparams::count(std::string_view suffix, int64_t max) const {
 int Hparams::count(std::string_view suffix, int64_t max, int fallback) const {
     return has(suffix) ? count(suffix, max) : fallback;
 }
+int Hparams::index(std::string_view suffix, int64_t max) const {
+    return checked(suffix, metadata_.integer(key(suffix)), 0, max);
+}
 int Hparams::index(std::string_view suffix, int64_t max, int fallback) const {
-    return has(suffix) ? checked(suffix, metadata_.integer(key(suffix)), 0, max) : fallback;
+    return has(suffix) ? index(suffix, max) : fallback;
 }
 
 std::vector<int> Hparams::per_layer(std::string_view suffix, int n_layers, int64_t min,

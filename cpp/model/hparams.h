@@ -26,6 +26,7 @@ public:
     // An integer in 1 .. max; for index(), in 0 .. max.
     int count(std::string_view suffix, int64_t max = kMaxSize) const;
     int count(std::string_view suffix, int64_t max, int fallback) const;
+    int index(std::string_view suffix, int64_t max) const;
     int index(std::string_view suffix, int64_t max, int fallback) const;
     // One value for all layers, or an array with one per layer; each in min .. max.
     std::vector<int> per_layer(std::string_view suffix, int n_layers, int64_t min,

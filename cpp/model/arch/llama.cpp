@@ -93,14 +93,13 @@ namespace {
 void set_chunks(ModelForm& form, const Hparams& hp) {
     constexpr int32_t kChunk = 8192;
     const std::vector<Window> stated = read_windows(hp, form.info.n_layers, 4, kChunk);
-    constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
     for (size_t i = 0; i < form.attention.size(); ++i) {
         AttentionForm& layer = form.attention[i];
         layer.rotates = (i + 1) % 4 != 0;
         if (layer.rotates != (stated[i].kind != WindowKind::full))
             hp.refuse("attention.sliding_window_pattern",
                       "expected chunks in all layers but every fourth");
-        layer.norm_after_rotation = layer.rotates && form.mixture.n_experts != kExpertsWithoutNorm;
+        layer.norm_after_rotation = layer.norm_after_rotation && layer.rotates;
         if (layer.rotates)
             layer.window = {WindowKind::chunked, kChunk};
         else
@@ -118,14 +117,19 @@ void set_chunks(ModelForm& form, const Hparams& hp) {
 //   x += f_e(p_e n(x)) + f_shared(n(x))     e: the largest of p = sigmoid(Wrouter n(x))
 std::unique_ptr<Model> make_llama4(const Hparams& hp, const Weights& w) {
     ModelForm form = llama_form(hp, w);
-    const int step = hp.count("interleave_moe_layer_step", Hparams::kMaxLayers);
-    form.mixture = read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid}, step);
+    const int step = hp.index("interleave_moe_layer_step", Hparams::kMaxLayers);
+    if (step > 0)  // in MobileLLM, all layers are dense
+        form.mixture =
+            read_shared_mixture(hp, form.info.n_layers, {.gating = Gating::sigmoid}, step);
     form.mixture.n_shared_ffn = form.mixture.n_ffn;
     form.mixture.weighs_input = true;
     if (form.mixture.n_used > 1)
         hp.refuse("expert_used_count", text("expected 1, got ", form.mixture.n_used));
-    // In models with attention.sliding_window 0 (MobileLLM), every layer rotates and attends to all
-    // positions.
+    constexpr int kExpertsWithoutNorm = 128;  // Maverick does not normalise queries and keys
+    for (AttentionForm& layer : form.attention)
+        layer.norm_after_rotation = form.mixture.n_experts != kExpertsWithoutNorm;
+    // In models with attention.sliding_window 0 (MobileLLM), every layer rotates, normalises queries
+    // and keys, and attends to all positions.
     if (hp.index("attention.sliding_window", INT32_MAX, 1) > 0) set_chunks(form, hp);
     return std::make_unique<Decoder>(hp, w, std::move(form));
 }

@@ -10,6 +10,7 @@ import plait
 import pytest
 from reference.attend import alibi, attend
 from reference.layer_norm import layer_norm
+from reference.models import llama
 from reference.rms_norm import rms_norm
 from reference.rope import rope
 
@@ -309,3 +310,23 @@ def test_cohere2moe_is_the_mean_of_its_experts(tmp_path):
     }  # fmt: skip
     got = logits(tmp_path, "cohere2moe", keys | routed, weights)
     np.testing.assert_allclose(got, want, atol=2e-5 * np.abs(want).max())
+
+
+MOBILE = {
+    "attention.sliding_window": 0, "interleave_moe_layer_step": 0, "expert_feed_forward_length": N_FFN,
+    "rope.dimension_count": HEAD_DIM, "attention.layer_norm_rms_epsilon": 1e-2,
+}  # fmt: skip
+
+
+def test_llama4_without_windows_and_experts_is_mobilellm(tmp_path):
+    weights = tensors(ATTENTION | GATED)
+    got = logits(tmp_path, "llama4", MOBILE, weights)
+    x = weights["token_embd.weight"][TOKENS].astype(np.float64)
+    want = llama.hidden(weights, x, LAYERS, HEAD_DIM, 1e-2, 10000.0, norms_heads=True)
+    np.testing.assert_allclose(got, want @ weights["token_embd.weight"].T, atol=2e-3)
+
+
+def test_llama4_without_the_step_of_its_experts_is_refused(tmp_path):
+    keys = {key: value for key, value in MOBILE.items() if key != "interleave_moe_layer_step"}
+    with pytest.raises(plait.ModelError, match=r"llama4\.interleave_moe_layer_step"):
+        model(tmp_path, "llama4", keys, tensors(ATTENTION | GATED))

@@ -43,8 +43,12 @@ def hidden(
     head: int,
     epsilon: float,
     base: float,
+    norms_heads: bool = False,
 ) -> Floats:
-    """Embeddings (n, width) -> the input of the output projection (n, width)."""
+    """Embeddings (n, width) -> the input of the output projection (n, width).
+
+    With `norms_heads`, the heads of queries and keys are normalised after rotation, as in Llama 4.
+    """
     n = len(x)
     positions = np.arange(n)
     for i in range(n_layers):
@@ -53,11 +57,11 @@ def hidden(
         }
         h = rms_norm(x, layer["attn_norm.weight"], epsilon)
         q, k, v = ((h @ layer[f"attn_{c}.weight"].T).reshape(n, -1, head) for c in "qkv")
-        x = (
-            x
-            + attend(rope(q, positions, base), rope(k, positions, base), v)
-            @ layer["attn_output.weight"].T
-        )
+        q, k = rope(q, positions, base), rope(k, positions, base)
+        if norms_heads:
+            one = np.ones(head, np.float32)
+            q, k = rms_norm(q, one, epsilon), rms_norm(k, one, epsilon)
+        x = x + attend(q, k, v) @ layer["attn_output.weight"].T
         h = rms_norm(x, layer["ffn_norm.weight"], epsilon)
         gate, up = h @ layer["ffn_gate.weight"].T, h @ layer["ffn_up.weight"].T
         x = x + (gate / (1 + np.exp(-gate)) * up) @ layer["ffn_down.weight"].T
