@@ -251,9 +251,10 @@ void check_padding(Cursor& cursor, size_t n_tensors, uint32_t alignment, uint64_
         std::min(checked_align(cursor.position(), std::min(alignment, 64u)).value(), file_bytes);
     while (cursor.position() < end)
         if (cursor.number<uint8_t>(field) != 0)
-            cursor.fail(field, text("is ", n_tensors,
-                                    ", but the bytes after as many tensors are "
-                                    "not zero: more tensors follow"));
+            cursor.fail(field,
+                        text("is ", n_tensors,
+                             ", but more bytes follow the entry of the last tensor, expected "
+                             "zeros: the count is too small or the file is damaged"));
 }
 
 // Turns offsets from the start of the data into offsets from the start of the file.

@@ -97,7 +97,7 @@ const std::vector<Defect>& defects() {
         {"entry_count_one_more", [](auto& w) { w.entry_count = 3; }, "tensor 0"},
         {"entry_count_one_less", [](auto& w) { w.entry_count = 1; }, "tensor 0"},
         {"tensor_count_one_less", [](auto& w) { w.tensor_count = 2; },
-         "header field 'tensor_count' is 2, but the bytes after as many tensors are not zero"},
+         "header field 'tensor_count' is 2, but more bytes follow the entry of the last tensor"},
         {"tensor_count_one_more",
          [](auto& w) {
              w.tensor_count = 4;
