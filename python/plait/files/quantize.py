@@ -46,11 +46,12 @@ BLOCKS = {
 """Maps element types to the elements and bytes of a block."""
 
 _FLOATS = ("F32", "F16", "BF16")
-# Small tensors with a large effect, or tensors that no matrix product reads: routers, positions, convolutions,
-# recurrences.
+# Small tensors with a large effect, or tensors that no matrix product reads: routers, positions, convolutions, and the
+# small matrices of recurrences.
 _KEPT = (
-    "*_norm.weight", "*ffn_gate_inp*", "position_embd*", "token_types*", "*conv1d*", "*shortconv.conv*", "*.ssm_a",
-    "*time_mix_*", "*attn_rel_b*", "cls*", "*attn_sinks*",
+    "*_norm.weight", "*ffn_gate_inp*", "*altup_router*", "*altup_*_coef*", "position_embd*", "token_types*", "*conv1d*",
+    "*shortconv.conv*", "*.ssm_a", "*time_mix_first*", "*time_mix_lerp*", "*time_mix_[wavg][0-9]*", "*time_mix_decay*",
+    "*attn_rel_b*", "cls*", "*attn_sinks*",
 )  # fmt: skip
 _CHUNK = 1 << 18  # numbers that a thread encodes at a time
 
@@ -86,12 +87,12 @@ def quantize_file(
 ) -> Quantized:
     """Write a copy of a model file with its matrices in another element type.
 
-    Vectors and small matrices with a large effect (routers, positions, convolutions) keep their
-    type. Matrices whose row length is not a multiple of the block size of the type are stored as
-    Q8_0 if possible, else they keep their type; a warning reports their number. Metadata is copied
-    byte for byte, except general.file_type, which becomes the type that most bytes have, and
-    general.quantization_version. A split model becomes one file. The file is complete at the end of
-    the call, or not created.
+    Vectors, routers, positions, convolutions and the small matrices of recurrences keep their
+    type. Matrices whose row length is not a multiple of the block size of the type are stored
+    as Q8_0 if possible, else they keep their type; a warning reports their number. Metadata is
+    copied byte for byte, except general.file_type, which becomes the type that most bytes have,
+    and general.quantization_version. A split model becomes one file. The file is complete at
+    the end of the call, or not created.
 
     Args:
         model: The model.

@@ -152,6 +152,43 @@ def test_routers_and_positions_stay_as_they_are(tmp_path):
         assert not any(fnmatchcase(name, pattern) for pattern in _KEPT)
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("data/conformance/rwkv6", "first lerp_x lerp_fused w1 w2 decay_w1 decay_w2"),
+        ("data/conformance/rwkv7", "lerp_fused w1 w2 a1 a2 v1 v2 g1 g2"),
+    ],
+)
+def test_small_matrices_of_recurrences_stay_as_they_are(data_dir, name, kept):
+    from plait.files.quantize import is_quantisable
+
+    model = plait.Model(data_dir.parent / name / "model.gguf", packed_cache=False)
+    found = {
+        tensor.name.removeprefix("blk.1.time_mix_").removesuffix(".weight")
+        for tensor in model.tensors.values()
+        if tensor.name.startswith("blk.1.time_mix_") and len(tensor.shape) >= 2
+        and not is_quantisable(tensor, requantize=True)
+    }  # fmt: skip
+    assert found - {"v1", "v2"} == set(kept.split()) - {"v1", "v2"}
+    for large in ("key", "value", "receptance", "output"):
+        assert is_quantisable(model.tensors[f"blk.1.time_mix_{large}.weight"], requantize=True)
+
+
+def test_of_the_alternating_updates_only_large_matrices_are_quantised(data_dir):
+    from plait.files.quantize import is_quantisable
+
+    path = data_dir.parent / "data-2026" / "conformance" / "gemma3n-a" / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    model = plait.Model(path, packed_cache=False)
+    found = {
+        tensor.name
+        for tensor in model.tensors.values()
+        if "altup" in tensor.name and is_quantisable(tensor, requantize=True)
+    }
+    assert found == {"altup_proj.weight", "altup_unembd_proj.weight"}
+
+
 def test_quantised_models_are_refused_unless_requested(demo_model, tmp_path):
     path = tmp_path / "out.gguf"
     with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q8_0\)"):
