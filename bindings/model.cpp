@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/cache_folder.h"
+#include "base/error.h"
+#include "base/text.h"
 #include "gguf/reader.h"
 #include "gil_release.h"
 #include "module.h"
@@ -54,6 +56,15 @@ PyModel open_image_model(const PathLike& path, const Flag& mmap, const Flag& pro
     const GilRelease released;
     model.loaded = LoadedModel::open(file, options);
     return model;
+}
+
+void check_unchanged(const PyModel& self) {
+    const std::shared_ptr<const LoadedModel> model = initialized(self.loaded);
+    const GilRelease released;
+    if (gguf::File::open(model->path())->identity() != model->file().identity())
+        throw ModelError(text(model->path(),
+                              ": changed since it was opened: it was modified or "
+                              "replaced; open the model again"));
 }
 
 py::object metadata(PyModel& self) {
@@ -320,6 +331,15 @@ void bind_model(py::module_& m) {
 
     m.def("open_image_model", &open_image_model, py::arg("path"), py::arg("mmap"),
           py::arg("projector"), "Open the tower or the projector of an image encoder; see Vision.");
+    m.def("check_unchanged", &check_unchanged, py::arg("model"),
+          R"(Raise ModelError if a model's path leads to other files than those that it opened.
+
+Args:
+    model: The model.
+
+Raises:
+    ModelError: A file was modified or replaced.
+    OSError: A file cannot be read.)");
     m.def("read_metadata", &read_metadata, py::arg("path"),
           R"(Read the key-value pairs of a GGUF file, with or without weights.
 

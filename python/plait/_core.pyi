@@ -47,6 +47,7 @@ __all__: list[str] = [
     "Transaction",
     "UnsupportedError",
     "build_info",
+    "check_unchanged",
     "choose_isa",
     "dequantize",
     "devices",
@@ -1734,6 +1735,18 @@ def build_info() -> dict[str, typing.Any]:
         of str, Vulkan extensions usable for matrix products: "KHR", "NV"), "architectures" (list of str,
         values of general.architecture that Model supports) and "commit" (str, or None if unknown at build
         time).
+    """
+
+def check_unchanged(model: Model) -> None:
+    """
+    Raise ModelError if a model's path leads to other files than those that it opened.
+
+    Args:
+        model: The model.
+
+    Raises:
+        ModelError: A file was modified or replaced.
+        OSError: A file cannot be read.
     """
 
 def choose_isa(limit: str | None) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -90,7 +89,7 @@ class Head:
 
 
 def read_head(path: str | os.PathLike[str]) -> Head:
-    """Read the header of a file; for the first file of a split model, with the tensors of all parts.
+    """Read the header of a file; if it is the first part of a split model, with the tensors of all parts.
 
     Args:
         path: The file.
@@ -101,19 +100,18 @@ def read_head(path: str | os.PathLike[str]) -> Head:
     Raises:
         ValueError: The file is not GGUF version 2 or 3.
     """
-    first, *others = _parts(Path(path))
-    head = _read_one(first)
-    for other in others:
+    head = _read_one(Path(path))
+    for other in _other_parts(Path(path), head.metadata):
         head = replace(head, tensors=head.tensors + _read_one(other).tensors)
     return head
 
 
-def _parts(path: Path) -> list[Path]:
-    """Return the paths of all parts: name-00001-of-00003.gguf has three."""
-    found = re.fullmatch(r"(.*-)00001(-of-(\d{5})\.gguf)", path.name)
-    if not found:
-        return [path]
-    return [path.with_name(f"{found[1]}{i + 1:05}{found[2]}") for i in range(int(found[3]))]
+def _other_parts(path: Path, metadata: dict[str, Value]) -> list[Path]:
+    """Return the paths of the parts after the first: name-00001-of-00003.gguf has two, if split.count is 3."""
+    stored = metadata.get("split.count")
+    count = int.from_bytes(stored.data, "little") if stored else 1
+    stem = path.name.removesuffix(f"-00001-of-{count:05}.gguf")
+    return [path.with_name(f"{stem}-{i:05}-of-{count:05}.gguf") for i in range(2, count + 1)]
 
 
 def _read_one(path: Path) -> Head:

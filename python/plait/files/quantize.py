@@ -122,6 +122,7 @@ def quantize_file(
         ValueError: The type is unknown, `path` is the model's own file, a weight is NaN or
             infinite, or `imatrix` or `tensor_types` do not fit the model.
         UnsupportedError: The matrices are already quantised, or none can have the type.
+        ModelError: A file of the model was modified or replaced since it was opened.
         OSError: The file cannot be written.
     """
     expect_model(model, "quantize_file")
@@ -206,6 +207,7 @@ def _write(
     progress: ProgressOption,
 ) -> Quantized:
     """Write the file with the types of a plan."""
+    _core.check_unchanged(model)  # `head` was read from its path
     weights = {
         name: found
         for name, found in _column_weights(model, imatrix).items()
@@ -235,6 +237,7 @@ def _write(
             ):
                 file.write(chunk)
             bar.update(model.tensors[tensor.name].nbytes)
+        _core.check_unchanged(model)
     by_type = Counter[str]()
     for name, dtype in plan.items():
         by_type[dtype] += sizes[name]
@@ -254,6 +257,9 @@ def write_plan(
         path: The file to write.
         plan: The types of all tensors by name.
         imatrix: As in quantize_file().
+
+    Raises:
+        ModelError: A file of the model was modified or replaced since it was opened.
     """
     head = gguf.read_head(model.path)
     _write(model, path, head, plan, "Q8_0", imatrix, False, None, False)

@@ -189,6 +189,38 @@ def test_of_the_alternating_updates_only_large_matrices_are_quantised(data_dir):
     assert found == {"altup_proj.weight", "altup_unembd_proj.weight"}
 
 
+def test_a_model_whose_file_was_replaced_is_refused(tmp_path):
+    path = gguf_writer.tiny_llama(tmp_path / "a.gguf", 1)
+    model = plait.Model(path, packed_cache=False)
+    gguf_writer.tiny_llama(tmp_path / "b.gguf", 2).replace(path)
+    with pytest.raises(plait.ModelError, match="changed since it was opened"):
+        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0", progress=False)
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0", progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_whose_file_is_replaced_during_the_call_is_refused(tmp_path):
+    path = gguf_writer.tiny_llama(tmp_path / "a.gguf", 1)
+    other = gguf_writer.tiny_llama(tmp_path / "b.gguf", 2)
+    model = plait.Model(path, packed_cache=False)
+
+    def replace(done, total):
+        if other.exists():
+            other.replace(path)
+
+    with pytest.raises(plait.ModelError, match="changed since it was opened"):
+        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0", progress=replace)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_is_only_named_like_a_part_is_read_alone(tmp_path):
+    path = gguf_writer.tiny_llama(tmp_path / "x-00001-of-00002.gguf")
+    quant.quantize_file(plait.Model(path), tmp_path / "out.gguf", "Q8_0", progress=False)
+    assert (tmp_path / "out.gguf").exists()
+
+
 def test_quantised_models_are_refused_unless_requested(demo_model, tmp_path):
     path = tmp_path / "out.gguf"
     with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q8_0\)"):
