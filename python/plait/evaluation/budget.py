@@ -24,7 +24,14 @@ from plait.errors import UnsupportedError
 from plait.evaluation.measurements import Measurements
 from plait.evaluation.texts import Text, token_ids
 from plait.files.imatrix import ImportanceMatrix
-from plait.files.quantize import BLOCKS, identity, is_quantisable, n_bytes, write_plan
+from plait.files.quantize import (
+    BLOCKS,
+    identity,
+    is_quantisable,
+    n_bytes,
+    n_usable_cores,
+    write_plan,
+)
 from plait.model import Model
 from plait.numerics import log_softmax
 from plait.progress import Progress, ProgressOption, check_progress
@@ -249,7 +256,7 @@ def _costs(
 ) -> dict[str, dict[str, float]]:
     """Return the estimated divergence of each type of each tensor."""
     costs = {}
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    with ThreadPoolExecutor(n_usable_cores()) as pool:
         for name, types in allowed.items():
             errors = _errors(model, name, types, imatrix, meter.measurements, pool)
             probe = min(

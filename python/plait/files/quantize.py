@@ -226,7 +226,7 @@ def _write(
     file = gguf.UnfinishedFile(path, metadata, listed, _identity(head, weights) if resume else None)
     with (
         file,
-        ThreadPoolExecutor(threads or len(os.sched_getaffinity(0))) as pool,
+        ThreadPoolExecutor(threads or n_usable_cores()) as pool,
         Progress(progress, model.nbytes, "byte") as bar,
     ):
         for tensor in head.tensors[: file.n_complete]:
@@ -263,6 +263,13 @@ def write_plan(
     """
     head = gguf.read_head(model.path)
     _write(model, path, head, plan, "Q8_0", imatrix, False, None, False)
+
+
+def n_usable_cores() -> int:
+    """Return the number of logical processors that the process may use, or of all where the system does not tell."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import os
 
 import numpy as np
 import plait
@@ -282,3 +283,11 @@ def test_a_head_is_read_as_it_is_written(tmp_path):
     listed = [(t.name, t.shape, t.type, len(c)) for t, c in zip(head.tensors, chunks, strict=True)]
     gguf.write_file(tmp_path / "second.gguf", head.metadata, listed, iter(chunks))
     assert (tmp_path / "second.gguf").read_bytes() == first.read_bytes()
+
+
+def test_threads_are_counted_where_the_system_has_no_affinity(monkeypatch):
+    from plait.files.quantize import n_usable_cores
+
+    assert n_usable_cores() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert n_usable_cores() == (os.cpu_count() or 1)
