@@ -55,6 +55,13 @@ void seq_div(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
     self.session_on({sequence}, [&](Session& s) { s.seq_div(sequence.id, positions, by); });
 }
 
+void seq_discard(const PyKvCache& self, const SequenceArg& seq, const Integer& p0,
+                 const Integer& p1) {
+    const SequenceRef sequence = sequence_ref("seq", seq);
+    const PositionRange positions = range(p0, p1);
+    self.session_on({sequence}, [&](Session& s) { s.seq_discard(sequence.id, positions); });
+}
+
 std::optional<PositionBounds> bounds(const PyKvCache& self, const SequenceArg& seq) {
     const SequenceRef sequence = sequence_ref("seq", seq, Access::read);
     return self.session_on({sequence}, [&](Session& s) { return s.seq_positions(sequence.id); });
@@ -334,6 +341,18 @@ Args:
 
 Raises:
     ValueError: The id belongs to an open Sequence, or the Sequence is closed or of another context.)")
+        .def(
+            "_discard", &seq_discard, py::arg("seq"), py::arg("p0"), py::arg("p1"),
+            R"(Remove positions [p0, p1) and move later ones back to close the gap; used by shift().
+
+Args:
+    seq: Sequence id.
+    p0: First position to remove.
+    p1: End of the range, exclusive.
+
+Raises:
+    UnsupportedError: This kind of cache cannot remove that range or change positions.
+    CacheFull: Copying shared cells needs more cells than are free.)")
         .def("cells", &cells, R"(Return a table of the used cells, for inspection.
 
 Returns:

@@ -135,8 +135,18 @@ size_t AttentionPart::check_reposition(SequenceId sequence, const Reposition& ho
     return reserve_unshare(sequence, table_.n_shared(sequence, keys), "shift");
 }
 
-size_t AttentionPart::reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what) {
-    const int32_t free = table_.n_free(sequence);
+// The rows of removed keys that no other sequence holds have room for copies.
+size_t AttentionPart::check_discard(SequenceId sequence, PositionRange range) {
+    PLAIT_CHECK(!placement_.in_step());
+    const KeyRange removed = table_.keys(sequence, range);
+    const KeyRange later{removed.end, table_.n_keys(sequence)};
+    return reserve_unshare(sequence, table_.n_shared(sequence, later), "shift",
+                           table_.n_freed(sequence, removed));
+}
+
+size_t AttentionPart::reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what,
+                                      int32_t n_freed) {
+    const int32_t free = table_.n_free(sequence) + n_freed;
     if (needed > free)
         throw CacheFull(text("sequence ", sequence, " shares ", needed, " of the cells to ", what,
                              table_.in_transaction() ? " with others or with a transaction" : "",

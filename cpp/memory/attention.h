@@ -53,6 +53,7 @@ public:
     size_t check_reposition(SequenceId sequence, const Reposition& how) override;
     void reposition(SequenceId sequence, const Reposition& how,
                     std::vector<RowMove>& moves) noexcept override;
+    size_t check_discard(SequenceId sequence, PositionRange range) override;
     void release(SequenceId sequence) noexcept override { table_.release_all(sequence); }
 
     bool can_end_at(SequenceId, Position) const override { return true; }
@@ -88,9 +89,10 @@ protected:
     // The positions whose keys were freed by a window.
     virtual PositionRange freed_positions(SequenceId) const { return {0, 0}; }
 
-    // Prepares unsharing `needed` rows, which are then to be changed as `what` says. Throws
-    // CacheFull if there are too few free rows. Returns the max moves.
-    size_t reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what);
+    // Prepares unsharing `needed` rows, which are then to be changed as `what` says, after `n_freed`
+    // rows have been freed. Throws CacheFull if there are too few free rows. Returns the max moves.
+    size_t reserve_unshare(SequenceId sequence, int32_t needed, std::string_view what,
+                           int32_t n_freed = 0);
     // Allocates memory for moves of `rows` rows per group; returns the max moves of all groups.
     size_t reserve_moves(int32_t rows);
     // Prepares copy_keys(). `replaced` are indices after the first `n_dropped` keys of `to` have

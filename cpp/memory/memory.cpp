@@ -189,6 +189,21 @@ void Memory::reposition(SequenceId sequence, const Reposition& how, std::vector<
     cut_lineage(sequence, std::clamp(how(how.range.begin), 0, how.range.begin));
 }
 
+void Memory::discard(SequenceId sequence, PositionRange range, std::vector<RowMove>& moves) {
+    PLAIT_CHECK(!in_step_);
+    if (!can_shift()) throw UnsupportedError("tokens with several position axes cannot be shifted");
+    for (const auto& part : parts_.list)
+        if (!part->can_remove(sequence, range))
+            throw UnsupportedError(text("a ", kind_, " memory cannot remove positions [",
+                                        range.begin, ", ", range.end, ") of sequence ", sequence));
+    if (range.begin == range.end) return;
+    size_t n_moves = 0;
+    for (const auto& part : parts_.list) n_moves += part->check_discard(sequence, range);
+    moves.reserve(moves.size() + n_moves);
+    for (const auto& part : parts_.list) part->discard(sequence, range, moves);
+    cut_lineage(sequence, range.begin);
+}
+
 bool Memory::has_shifts() const {
     return std::ranges::any_of(parts_.list, [](const auto& part) { return part->has_shifts(); });
 }

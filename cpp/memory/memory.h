@@ -62,6 +62,8 @@ public:
     void add(SequenceId sequence, PositionRange range, int32_t delta, std::vector<RowMove>& moves);
     void divide(SequenceId sequence, PositionRange range, int32_t divisor,
                 std::vector<RowMove>& moves);
+    // Removes a range and moves the later positions back to close the gap.
+    void discard(SequenceId sequence, PositionRange range, std::vector<RowMove>& moves);
     void clear();
     // Gives the sequence rows of its own in the part of `group` for `keys`, ascending indices of
     // rows_of(), so that the caller can replace their contents. Replaces each key by its row.

@@ -50,6 +50,11 @@ struct Reposition {
     }
 };
 
+// Moves the positions after a removed range back, so that they continue where it began.
+inline Reposition closing(PositionRange gap) {
+    return {.range = {.begin = gap.end}, .delta = gap.begin - gap.end};
+}
+
 // Edits have two phases, so that either all parts of a memory change or none. First, check_x()
 // throws if the edit is not possible; otherwise it allocates what x() needs and returns the max
 // number of moves that x() appends. Then x() makes the change and cannot fail.
@@ -96,6 +101,15 @@ public:
     virtual size_t reserve_fork(SequenceId, SequenceId) { return 0; }
     virtual size_t check_reposition(SequenceId, const Reposition&) { return 0; }
     virtual void reposition(SequenceId, const Reposition&, std::vector<RowMove>&) noexcept {}
+    // Removes a range for which can_remove() is true, and closes the gap.
+    virtual size_t check_discard(SequenceId sequence, PositionRange range) {
+        return check_reposition(sequence, closing(range));
+    }
+    virtual void discard(SequenceId sequence, PositionRange range,
+                         std::vector<RowMove>& moves) noexcept {
+        remove(sequence, range);
+        reposition(sequence, closing(range), moves);
+    }
     virtual void release(SequenceId) noexcept {}  // removes everything that the sequence holds
 
     // Returns true if the sequence can be truncated to positions [0, next), or copied up to there,

@@ -320,7 +320,9 @@ int32_t RowTable::n_shared(SequenceId s, std::span<const int32_t> keys) const {
 }
 
 void RowTable::reserve_unshare(SequenceId s, int32_t n_shared) {
-    reserve_extra(scratch_, sequence(s).runs.size() + 2 * static_cast<size_t>(n_shared) + 2);
+    const size_t n_added = 2 * static_cast<size_t>(n_shared) + 2;
+    reserve_extra(scratch_, sequence(s).runs.size() + n_added);
+    reserve_extra(sequence(s).runs, n_added);  // release() makes it the scratch list
     save(s);
 }
 

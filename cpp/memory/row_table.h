@@ -85,7 +85,8 @@ public:
     int32_t n_shared(SequenceId s, std::span<const int32_t> keys) const;
     // Returns the number of rows of `keys` that become free if they are released.
     int32_t n_freed(SequenceId s, KeyRange keys) const { return keys.size() - n_shared(s, keys); }
-    // Replaces shared rows of `keys` by copies that only this sequence holds.
+    // Replaces shared rows of `keys` by copies that only this sequence holds. What
+    // reserve_unshare() reserves also suffices if a release() of other keys comes before.
     void reserve_unshare(SequenceId s, int32_t n_shared);
     void unshare(SequenceId s, KeyRange keys, std::vector<RowMove>& moves) noexcept;
     void unshare(SequenceId s, std::span<const int32_t> keys, std::vector<RowMove>& moves) noexcept;

@@ -30,6 +30,15 @@ PositionRange hull(PositionRange a, PositionRange b) {
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
+// Returns the position, or the end of a range, after `gap` has been removed and closed.
+Position closed(Position p, PositionRange gap) {
+    return p <= gap.begin ? p : std::max(gap.begin, p - (gap.end - gap.begin));
+}
+
+PositionRange closed(PositionRange range, PositionRange gap) {
+    return normalized({closed(range.begin, gap), closed(range.end, gap)});
+}
+
 }  // namespace
 
 // If tokens have several axes, any number of them can share a position, so the number of keys in a
@@ -195,6 +204,31 @@ void SlidingPart::reposition(SequenceId sequence, const Reposition& how,
     AttentionPart::reposition(sequence, how, moves);
     PositionRange& range = freed(sequence);
     if (!empty(range)) range = {how(range.begin), how(range.end - 1) + 1};
+    free_unseen_keys(sequence);
+}
+
+size_t SlidingPart::check_discard(SequenceId sequence, PositionRange range) {
+    const size_t n_moves = AttentionPart::check_discard(sequence, range);
+    table_.save(sequence);
+    const KeyRange removed = table_.keys(sequence, range);
+    const int32_t n = table_.n_keys(sequence);
+    const int32_t last = removed.end < n ? n - 1 : removed.begin - 1;
+    const PositionRange left = closed(freed_positions(sequence), range);
+    if (!keeps_visible_keys(last < 0 ? std::nullopt
+                                     : std::optional(closed(position_of(sequence, last), range)),
+                            left))
+        throw UnsupportedError(text("without positions [", range.begin, ", ", range.end,
+                                    "), sequence ", sequence, " would attend to keys up to ",
+                                    "position ", left.end - 1, ", which its window has freed; ",
+                                    "use swa_full=True to keep all keys"));
+    return n_moves;
+}
+
+void SlidingPart::discard(SequenceId sequence, PositionRange range,
+                          std::vector<RowMove>& moves) noexcept {
+    AttentionPart::remove(sequence, range);
+    AttentionPart::reposition(sequence, closing(range), moves);
+    freed(sequence) = closed(freed(sequence), range);
     free_unseen_keys(sequence);
 }
 

@@ -38,6 +38,9 @@ public:
     size_t check_reposition(SequenceId sequence, const Reposition& how) override;
     void reposition(SequenceId sequence, const Reposition& how,
                     std::vector<RowMove>& moves) noexcept override;
+    size_t check_discard(SequenceId sequence, PositionRange range) override;
+    void discard(SequenceId sequence, PositionRange range,
+                 std::vector<RowMove>& moves) noexcept override;
     void release(SequenceId sequence) noexcept override;
     bool can_end_at(SequenceId sequence, Position next) const override;
 

@@ -213,6 +213,14 @@ void Session::seq_div(SequenceId sequence, PositionRange range, int32_t divisor)
     });
 }
 
+void Session::seq_discard(SequenceId sequence, PositionRange range) {
+    check_sequence(sequence);
+    check_range(range);
+    decode_runner_->edit([&](Memory& memory, std::vector<RowMove>& moves) {
+        memory.discard(sequence, range, moves);
+    });
+}
+
 std::optional<PositionBounds> Session::seq_positions(SequenceId sequence) const {
     check_sequence(sequence);
     return decode_runner_->memory().positions(sequence);

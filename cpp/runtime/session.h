@@ -81,6 +81,8 @@ public:
     void seq_keep(SequenceId sequence);
     void seq_add(SequenceId sequence, PositionRange range, int32_t delta);
     void seq_div(SequenceId sequence, PositionRange range, int32_t divisor);
+    // Removes a range and moves the later positions back to close the gap.
+    void seq_discard(SequenceId sequence, PositionRange range);
     void clear() { decode_runner_->memory().clear(); }
     std::optional<PositionBounds> seq_positions(SequenceId sequence) const;
     // Removes the positions from `next` on, or from an earlier position if the memory cannot roll

@@ -7,7 +7,7 @@ from typing import NoReturn, SupportsIndex
 from plait import _core
 from plait.arguments import MAX_POSITION, integer
 from plait.closeable import Closeable
-from plait.errors import CacheFull, UnsupportedError
+from plait.errors import UnsupportedError
 
 
 class Sequence(_core.SequenceHandle, Closeable):
@@ -133,7 +133,8 @@ class Sequence(_core.SequenceHandle, Closeable):
 
         Raises:
             ValueError: An argument is negative.
-            UnsupportedError: The memory cannot change positions, or cannot remove that range.
+            UnsupportedError: The memory cannot change positions, cannot remove that range, or has freed keys that
+                later tokens would then attend to (a sliding window).
             CacheFull: Cells shared with other sequences must be copied, and there is no room.
         """
         kv = self._open()
@@ -141,46 +142,7 @@ class Sequence(_core.SequenceHandle, Closeable):
         discard = integer(discard, "shift: discard", 0, MAX_POSITION - keep)
         if discard == 0:
             return
-        if not kv.can_shift:
-            raise UnsupportedError(f"shift: a {kv.kind} memory cannot change positions")
-        if kv.in_transaction:  # which keeps cells that would otherwise have room for others
-            with self._ctx.transaction():
-                self._shift(keep, discard)
-        else:
-            self._check_room(keep, keep + discard)
-            self._shift(keep, discard)
-
-    def _shift(self, keep: int, discard: int) -> None:
-        kv = self._open()
-        if not kv.seq_rm(self, keep, keep + discard):
-            raise UnsupportedError(
-                f"shift: a {kv.kind} memory cannot remove positions [{keep}, {keep + discard})"
-            )
-        kv.seq_add(self, keep + discard, None, -discard)
-
-    def _check_room(self, begin: int, end: int) -> None:
-        """Raise CacheFull if there is no room to copy the shared cells from position `end` on.
-
-        Unshared cells in [begin, end) count as free, since they are removed first.
-
-        Raises:
-            CacheFull: There is not enough room.
-        """
-        kv = self._open()
-        cells = kv.cells()
-        mine = cells[cells["seqs"][:, self._id]]
-        if not len(mine):
-            return
-        shared = mine["seqs"].sum(axis=1) > 1
-        pos = mine["pos"][:, 0]
-        needed = int((shared & (pos >= end)).sum())
-        free = kv.n_free + int((~shared & (pos >= begin) & (pos < end)).sum())
-        if needed > free:
-            raise CacheFull(
-                f"shift: {needed} shared cells must be copied, but only {free} are free",
-                needed,
-                free,
-            )
+        kv._discard(self, keep, keep + discard)
 
     def close(self) -> None:
         """Free the cells and release the id. Does nothing if the handle or the context is already closed."""

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 RECORDED: Final = (
     "decode", "encode", "set_lora", "set_control_vector",
-    "kv.clear", "kv.defrag", "kv.from_bytes", "kv.seq_add", "kv.seq_cp", "kv.seq_div", "kv.seq_keep", "kv.seq_rewind",
-    "kv.seq_rm", "kv.to_bytes", "kv.write",
+    "kv._discard", "kv.clear", "kv.defrag", "kv.from_bytes", "kv.seq_add", "kv.seq_cp", "kv.seq_div", "kv.seq_keep",
+    "kv.seq_rewind", "kv.seq_rm", "kv.to_bytes", "kv.write",
 )  # fmt: skip
 """The calls that are recorded, if the context has them: what they return must be an Output, bytes, a number or None.
 

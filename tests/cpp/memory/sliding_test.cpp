@@ -207,6 +207,24 @@ TEST_P(SlidingModes, AShiftThatWouldMakeFreedKeysVisibleThrows) {
     EXPECT_EQ(driver.memory->positions(0)->max, 13);
 }
 
+TEST_P(SlidingModes, DiscardingARangeFailsAsAWhole) {
+    Driver driver(small_batches(64, 1, GetParam()), beside_full());
+    for (int i = 0; i < 3; ++i) driver.feed(0, 8, 8 * i);  // holds 21, 22, 23
+    const auto before = rows_of_all(*driver.memory);
+    EXPECT_EQ(message_of<UnsupportedError>([&] {
+                  driver.memory->discard(0, {20, 22}, driver.moves);
+              }),
+              "without positions [20, 22), sequence 0 would attend to keys up to position 19, "
+              "which its window has freed; use swa_full=True to keep all keys");
+    EXPECT_EQ(rows_of_all(*driver.memory), before);
+    EXPECT_EQ(driver.memory->positions(0)->max, 23);
+    driver.memory->discard(0, {5, 8}, driver.moves);  // in the middle of the freed keys
+    EXPECT_EQ(driver.memory->positions(0)->max, 20);
+    driver.memory->discard(0, {2, 18}, driver.moves);
+    EXPECT_THAT(driver.memory->positions_of(0, 0), ElementsAre(0, 1, 2, 3, 4));
+    EXPECT_THAT(driver.tokens(0, 1), ElementsAre(21, 22, 23));
+}
+
 TEST(Sliding, AGapOpenedByAShiftFreesKeys) {
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 3);
@@ -272,6 +290,7 @@ TEST_P(SlidingModes, AFailedAllocationChangesNothing) {
     expect_all_or_nothing(driver, [&] { driver.memory->copy(1, 2, {25, 30}, driver.moves); });
     expect_all_or_nothing(driver, [&] { EXPECT_TRUE(driver.memory->remove(1, {22, 24})); });
     expect_all_or_nothing(driver, [&] { driver.memory->add(2, {}, 3, driver.moves); });
+    expect_all_or_nothing(driver, [&] { driver.memory->discard(0, {4, 9}, driver.moves); });
     EXPECT_EQ(driver.tokens(2, 1).back(), 129);
     EXPECT_EQ(driver.memory->positions(2)->max, 32);
 }

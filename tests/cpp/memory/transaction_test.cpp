@@ -117,7 +117,7 @@ protected:
         const PositionRange range = any_range(s);
         const int n = 1 + below(6);
         const int token = (next_token += 10);
-        switch (below(16)) {
+        switch (below(17)) {
         case 0: return {"remove", [=](Driver& d) { (void)d.memory->remove(s, range); }};
         case 1:
         case 2: return {"copy", [=](Driver& d) { d.memory->copy(s, to, range, d.moves); }};
@@ -137,6 +137,7 @@ protected:
             return {"defragment", [](Driver& d) {
                         while (d.memory->defragment(5, d.moves) > 0) d.carry_out_moves();
                     }};
+        case 11: return {"discard", [=](Driver& d) { d.memory->discard(s, range, d.moves); }};
         default:
             return {"feed", [=](Driver& d) {
                         if (d.memory->layout().has(CrossSpec::kind()) &&

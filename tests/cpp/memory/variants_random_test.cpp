@@ -125,6 +125,7 @@ protected:
     void remove();
     void copy();
     void shift();
+    void discard();
     bool repositioned(Sequence& s, PositionRange range, int divisor, int delta) const;
     void defragment();
     void save_and_load();
@@ -509,6 +510,31 @@ void EveryMemory::shift() {
     }
 }
 
+void EveryMemory::discard() {
+    const SequenceId s = any_sequence();
+    const PositionRange range = any_range(s);
+    Sequence after = sequence(s);
+    std::erase_if(after.tokens, [&](const Token& t) { return range.contains(t.position); });
+    EXPECT_TRUE(repositioned(after, {.begin = range.end}, 1, range.begin - range.end));
+    const bool part = overlap(sequence(s), range) == Overlap::part;
+    if (after.tokens.empty()) after.state = nullptr;
+    if (range.whole()) after.encoded = nullptr;
+    const bool done = edit([&] {
+        driver.memory->discard(s, range, driver.moves);
+        return true;
+    });
+    ++outcomes["discard " + (done ? "done" : outcome)];
+    if (done) {
+        EXPECT_TRUE(!part && window_is_whole(after));
+        sequence(s) = after;
+        if (range.begin < range.end) free_unseen(sequence(s));
+    } else if (outcome == "unsupported") {
+        EXPECT_TRUE(part || sequence(s).gave_back());
+    } else {
+        EXPECT_EQ(outcome, "full");
+    }
+}
+
 void EveryMemory::defragment() {
     const int max_moves = 1 + below(6);
     std::vector<RowMove> round;
@@ -708,8 +734,10 @@ TEST_P(EveryMemory, MatchesListsOfTokensUnderRandomOperations) {
             remove();
         } else if (op < 74) {
             copy();
-        } else if (op < 82) {
+        } else if (op < 80) {
             if (play.shifts) shift();
+        } else if (op < 82) {
+            if (play.shifts) discard();
         } else if (op < 86) {
             driver.apply_shifts();
         } else if (op < 91) {

@@ -6,6 +6,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import contents, feed, same_bits, tokens
+from python.reference_data import model_path
 
 
 @pytest.fixture
@@ -186,6 +187,31 @@ def test_shift_refuses_negative_numbers(ctx, keep, discard):
     with pytest.raises(ValueError, match="-1"):
         seq.shift(keep, discard)
     assert len(seq) == 5
+
+
+@pytest.mark.parametrize("layers", [None, range(2)], ids=["beside full", "only windows"])
+def test_a_shift_of_a_window_is_refused_as_a_whole(data_dir, layers):
+    """Whether a shift is possible depends on both of its steps, the removal and the move."""
+    n = 36
+    model = plait.Model(model_path(data_dir, "gemma3"))
+    with plait.Context(model, n_ctx=64, layers=layers, threads=1) as ctx:
+        with ctx.sequence() as seq:
+            feed(ctx, tokens(n, n_vocab=200), seq, logits="none")
+            before = ctx.kv.to_bytes(seq)
+        outcomes = []
+        for keep in range(n):
+            for discard in range(1, n + 1 - keep):
+                with ctx.sequence() as seq:
+                    ctx.kv.from_bytes(before, seq)
+                    try:
+                        seq.shift(keep, discard)
+                    except plait.UnsupportedError:
+                        assert ctx.kv.to_bytes(seq) == before, (keep, discard)
+                        outcomes.append(False)
+                    else:
+                        assert seq.pos == n - discard
+                        outcomes.append(True)
+        assert 100 < sum(outcomes) < len(outcomes) - 100
 
 
 def test_a_shift_without_room_for_the_copies_changes_nothing(tiny):
