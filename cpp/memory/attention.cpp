@@ -115,8 +115,8 @@ size_t AttentionPart::check_reposition(SequenceId sequence, const Reposition& ho
         return table_.position(table_.row_of(sequence, key));
     };
     // The new positions are nondecreasing in the old ones, so checking both ends suffices.
-    const int64_t first = int64_t{position(keys.begin)} / how.divisor + how.delta;
-    const int64_t last = int64_t{position(keys.end - 1)} / how.divisor + how.delta;
+    const int64_t first = how.unchecked(position(keys.begin));
+    const int64_t last = how.unchecked(position(keys.end - 1));
     if (first < 0)
         throw InvalidArgument(text("position ", position(keys.begin), " of sequence ", sequence,
                                    " would become ", first, "; positions must not be negative"));

@@ -186,7 +186,9 @@ void Memory::reposition(SequenceId sequence, const Reposition& how, std::vector<
     for (const auto& part : parts_.list) n_moves += part->check_reposition(sequence, how);
     moves.reserve(moves.size() + n_moves);
     for (const auto& part : parts_.list) part->reposition(sequence, how, moves);
-    cut_lineage(sequence, std::clamp(how(how.range.begin), 0, how.range.begin));
+    const Position begin = how.range.begin;
+    cut_lineage(sequence,
+                static_cast<Position>(std::clamp<int64_t>(how.unchecked(begin), 0, begin)));
 }
 
 void Memory::discard(SequenceId sequence, PositionRange range, std::vector<RowMove>& moves) {

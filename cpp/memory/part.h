@@ -45,8 +45,10 @@ struct Reposition {
     PositionRange range;
     int32_t divisor = 1;
     int32_t delta = 0;
-    Position operator()(Position p) const {
-        return range.contains(p) ? static_cast<Position>(p / divisor + delta) : p;
+    Position operator()(Position p) const { return static_cast<Position>(unchecked(p)); }
+    // As a number that may not be a Position.
+    int64_t unchecked(Position p) const {
+        return range.contains(p) ? int64_t{p} / divisor + delta : int64_t{p};
     }
 };
 

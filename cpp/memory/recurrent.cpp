@@ -269,11 +269,8 @@ size_t RecurrentPart::check_reposition(SequenceId s, const Reposition& how) {
     PLAIT_CHECK(touched_.empty());
     const Sequence& q = sequence(s);
     if (q.row == kZeroRow) return 0;
-    const auto moved = [&](Position p) {
-        return how.range.contains(p) ? int64_t{p} / how.divisor + how.delta : int64_t{p};
-    };
-    const int64_t begin = moved(q.positions.begin);
-    const int64_t last = moved(q.positions.end - 1);
+    const int64_t begin = how.unchecked(q.positions.begin);
+    const int64_t last = how.unchecked(q.positions.end - 1);
     if (begin < 0)
         throw InvalidArgument(text("position ", q.positions.begin, " of sequence ", s,
                                    " would become ", begin, "; positions must not be negative"));

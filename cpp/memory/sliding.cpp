@@ -30,6 +30,24 @@ PositionRange hull(PositionRange a, PositionRange b) {
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
+// Returns an interval that contains what the positions of `freed`, which is not empty, become. Its
+// ends are unchecked. `first` is the new position of the first key, which they precede: where a
+// range was removed between them, later positions can move back beyond its beginning.
+PositionInterval repositioned(PositionRange freed, const Reposition& how, Position first) {
+    const PositionRange inside = intersection(freed, how.range);
+    if (empty(inside)) return {freed.begin, freed.end - 1};
+    PositionInterval result{how.unchecked(inside.begin), how.unchecked(inside.end - 1)};
+    if (inside.end < freed.end) {
+        result.begin = std::min<int64_t>(result.begin, inside.end);
+        result.last = std::max<int64_t>(result.last, freed.end - 1);
+    }
+    if (freed.begin < inside.begin) {
+        result.begin = std::min<int64_t>(result.begin, freed.begin);
+        result.last = std::max<int64_t>(result.last, std::min(inside.begin, first) - 1);
+    }
+    return result;
+}
+
 // Returns the position, or the end of a range, after `gap` has been removed and closed.
 Position closed(Position p, PositionRange gap) {
     return p <= gap.begin ? p : std::max(gap.begin, p - (gap.end - gap.begin));
@@ -178,23 +196,20 @@ size_t SlidingPart::check_reposition(SequenceId sequence, const Reposition& how)
     table_.save(sequence);
     const PositionRange old = freed_positions(sequence);
     if (empty(old)) return n_moves;
-    const auto moved = [&](Position p) {
-        return how.range.contains(p) ? int64_t{p} / how.divisor + how.delta : int64_t{p};
-    };
-    const int64_t last_freed = moved(old.end - 1);
-    if (moved(old.begin) < 0)
-        throw InvalidArgument(text("position ", old.begin, " of sequence ", sequence,
-                                   " would become ", moved(old.begin),
+    const Position first = how(position_of(sequence, 0));
+    const PositionInterval now = repositioned(old, how, first);
+    if (now.begin < 0)
+        throw InvalidArgument(text("position ", std::max(old.begin, how.range.begin),
+                                   " of sequence ", sequence, " would become ", now.begin,
                                    "; positions must not be negative"));
-    const int64_t first = moved(position_of(sequence, 0));
-    if (last_freed > first)
-        throw InvalidArgument(text("position ", old.end - 1, " of sequence ", sequence,
-                                   " would become ", last_freed,
-                                   ", after the next token's position ", first));
-    const int64_t last = moved(position_of(sequence, table_.n_keys(sequence) - 1));
-    if (last_freed >= oldest_kept(window_, static_cast<Position>(last)))
+    if (now.last > first)
+        throw InvalidArgument(text("a position of sequence ", sequence, " before ", old.end,
+                                   " would become ", now.last, ", after the next token's position ",
+                                   first));
+    const Position last = how(position_of(sequence, table_.n_keys(sequence) - 1));
+    if (now.last >= oldest_kept(window_, last))
         throw UnsupportedError(text("sequence ", sequence, " would attend to keys up to position ",
-                                    last_freed, ", which its window has freed; use swa_full=True ",
+                                    now.last, ", which its window has freed; use swa_full=True ",
                                     "to keep all keys"));
     return n_moves;
 }
@@ -203,7 +218,10 @@ void SlidingPart::reposition(SequenceId sequence, const Reposition& how,
                              std::vector<RowMove>& moves) noexcept {
     AttentionPart::reposition(sequence, how, moves);
     PositionRange& range = freed(sequence);
-    if (!empty(range)) range = {how(range.begin), how(range.end - 1) + 1};
+    if (!empty(range)) {
+        const PositionInterval now = repositioned(range, how, position_of(sequence, 0));
+        range = {static_cast<Position>(now.begin), static_cast<Position>(now.last + 1)};
+    }
     free_unseen_keys(sequence);
 }
 
@@ -214,9 +232,9 @@ size_t SlidingPart::check_discard(SequenceId sequence, PositionRange range) {
     const int32_t n = table_.n_keys(sequence);
     const int32_t last = removed.end < n ? n - 1 : removed.begin - 1;
     const PositionRange left = closed(freed_positions(sequence), range);
-    if (!keeps_visible_keys(last < 0 ? std::nullopt
-                                     : std::optional(closed(position_of(sequence, last), range)),
-                            left))
+    if (!keeps_visible_keys(
+            last < 0 ? std::nullopt : std::optional(closed(position_of(sequence, last), range)),
+            left))
         throw UnsupportedError(text("without positions [", range.begin, ", ", range.end,
                                     "), sequence ", sequence, " would attend to keys up to ",
                                     "position ", left.end - 1, ", which its window has freed; ",

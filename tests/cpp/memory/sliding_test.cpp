@@ -225,6 +225,28 @@ TEST_P(SlidingModes, DiscardingARangeFailsAsAWhole) {
     EXPECT_THAT(driver.tokens(0, 1), ElementsAre(21, 22, 23));
 }
 
+TEST(Sliding, AShiftOfSomeFreedPositionsMovesOnlyThose) {
+    Driver driver(small_batches(64, 1), attention_specs({window_layer(kWindow)}));
+    for (int i = 0; i < 3; ++i) driver.feed(0, 8, 8 * i);  // holds 21, 22, 23
+    EXPECT_EQ(message_of<InvalidArgument>([&] {
+                  driver.memory->add(0, {0, 5}, 1000, driver.moves);
+              }),
+              "a position of sequence 0 before 21 would become 1004, after the next token's "
+              "position 21");
+    EXPECT_EQ(message_of<InvalidArgument>([&] {
+                  driver.memory->add(0, {1, 5}, -2, driver.moves);
+              }),
+              "position 1 of sequence 0 would become -1; positions must not be negative");
+    EXPECT_THROW(driver.memory->add(0, {}, INT32_MAX, driver.moves), InvalidArgument);
+    driver.memory->add(0, {3, 5}, 16, driver.moves);  // to positions 19 and 20
+    EXPECT_FALSE(driver.memory->remove(0, {.begin = 23}));
+    driver.memory->add(0, {.begin = 20}, 30, driver.moves);
+    EXPECT_EQ(driver.memory->positions(0)->max, 53);
+    EXPECT_FALSE(driver.memory->remove(0, {.begin = 53})) << "the next token would see 50";
+    driver.memory->add(0, {2'000'000'000, INT32_MAX}, 2'000'000'000, driver.moves);
+    EXPECT_EQ(driver.memory->positions(0)->max, 53);
+}
+
 TEST(Sliding, AGapOpenedByAShiftFreesKeys) {
     Driver driver(small_batches(64, 1), beside_full());
     driver.feed(0, 3);
