@@ -4,8 +4,14 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace plait {
+namespace {
+
+constexpr uint32_t kNoEntry = UINT32_MAX;
+
+}  // namespace
 
 std::span<const Microbatch> Split::cut(const PreparedBatch& batch, const SplitPolicy& policy) {
     PLAIT_CHECK(policy.max_tokens > 0);
@@ -42,17 +48,31 @@ std::span<const Microbatch> Split::cut(const PreparedBatch& batch, const SplitPo
 // Returns the first index in [begin, end) of an entry that shares a sequence with an earlier entry
 // of the range but does not have the same sequences; `end` if there is none.
 size_t Split::end_of_coupling(const PreparedBatch& batch, size_t begin, size_t end) {
-    constexpr uint32_t kNone = UINT32_MAX;
-    entry_of_.assign(batch.next.size(), kNone);
+    entry_of_.assign(batch.next.size(), kNoEntry);
     for (size_t i = begin; i < end; ++i) {
         const auto ids = batch.sequences_of(order_[i]);
         for (const SequenceId s : ids) {
             uint32_t& before = entry_of_[static_cast<size_t>(s)];
-            if (before != kNone && !std::ranges::equal(batch.sequences_of(before), ids)) return i;
+            if (before != kNoEntry && !std::ranges::equal(batch.sequences_of(before), ids))
+                return i;
             before = order_[i];
         }
     }
     return end;
+}
+
+void Split::check_coupling(const PreparedBatch& batch) {
+    if (batch.sequences.size() == batch.size()) return;
+    const size_t wrong = end_of_coupling(batch, 0, batch.size());
+    if (wrong == batch.size()) return;
+    const auto ids = batch.sequences_of(wrong);
+    const auto shared = std::ranges::find_if(ids, [&](SequenceId s) {
+        return entry_of_[static_cast<size_t>(s)] != kNoEntry &&
+               !std::ranges::equal(batch.sequences_of(entry_of_[static_cast<size_t>(s)]), ids);
+    });
+    throw BatchError(text("sequence ", *shared,
+                          " shares some of its tokens with another sequence; ",
+                          "where tokens attend to later ones, it must share all of them or none"));
 }
 
 // Fills order_ in batch order or, for whole sequences, sequence by sequence.
@@ -61,6 +81,7 @@ void Split::order_entries(const PreparedBatch& batch, bool whole_sequences) {
     std::iota(order_.begin(), order_.end(), 0u);
     cut_points_.clear();
     if (!whole_sequences) return;
+    check_coupling(batch);
     Microbatch& all = next_microbatch();
     fill(all, batch, order_);
     std::copy(all.entries.begin(), all.entries.end(), order_.begin());

@@ -29,7 +29,9 @@ struct SplitPolicy {
     uint32_t max_tokens = 512;
     // For attention in both directions. All tokens of a sequence are in one microbatch, which
     // exceeds max_tokens only if it consists of a single sequence. Entries and outputs are then
-    // ordered by sequence, in order of first appearance, instead of batch order.
+    // ordered by sequence, in order of first appearance, instead of batch order. All entries of a
+    // sequence must belong to the same sequences: a shared entry would attend to the later entries
+    // of one sequence, and its keys would bring them to the others.
     bool whole_sequences = false;
     // For recurrent states. All entries of a sequence in a microbatch belong to the same sequences,
     // so that the microbatch computes one state for these sequences.
@@ -40,11 +42,12 @@ struct SplitPolicy {
 class Split {
 public:
     // Every entry is in exactly one microbatch, and the order within each sequence is kept. The
-    // result is valid until the next call.
+    // result is valid until the next call. Throws BatchError if whole sequences are partly shared.
     std::span<const Microbatch> cut(const PreparedBatch& batch, const SplitPolicy& policy);
 
 private:
     void order_entries(const PreparedBatch& batch, bool whole_sequences);
+    void check_coupling(const PreparedBatch& batch);
     Microbatch& next_microbatch();
     void fill(Microbatch& microbatch, const PreparedBatch& batch,
               std::span<const uint32_t> entries);

@@ -31,11 +31,6 @@ void add_within_parts(const MemoryLayout& layout, std::span<const uint8_t> group
     parts.add(std::make_unique<WithinPart>(options, encodes_only), groups);
 }
 
-[[noreturn]] void throw_partly_shared(SequenceId s) {
-    throw BatchError(text("sequence ", s, " shares some of its tokens with another sequence; in a ",
-                          "model without a cache it must share all of them or none"));
-}
-
 constinit const PartKind kWithin{
     .name = "within",
     .code = 3,
@@ -53,43 +48,24 @@ WithinPart::WithinPart(const MemoryOptions& options, bool encodes_only)
     : Part(kWithin),
       causal_(options.causal && !encodes_only),
       encodes_only_(encodes_only),
-      n_ctx_(options.n_ctx),
-      last_placed_(static_cast<size_t>(options.n_seq_max)) {}
+      n_ctx_(options.n_ctx) {}
 
 void WithinPart::place(StepKind kind, const PreparedBatch& batch,
                        std::span<const Microbatch> microbatches) {
     if (encodes_only_ && kind == StepKind::decode) return;
-    check_not_split(batch, microbatches);
+    check_lengths(microbatches);
     batch_ = &batch;
     microbatches_ = microbatches;
 }
 
-// Checks that all tokens of a sequence are in one microbatch and belong to the same sequences.
-void WithinPart::check_not_split(const PreparedBatch& batch,
-                                 std::span<const Microbatch> microbatches) {
-    const uint64_t before = n_placed_;
-    for (const Microbatch& microbatch : microbatches) {
+void WithinPart::check_lengths(std::span<const Microbatch> microbatches) const {
+    for (const Microbatch& microbatch : microbatches)
         for (size_t s = 0; s < microbatch.sequences.size(); ++s) {
-            const uint64_t now = ++n_placed_;
-            const auto entries =
-                std::span(microbatch.entries)
-                    .subspan(static_cast<size_t>(microbatch.begin[s]),
-                             static_cast<size_t>(microbatch.begin[s + 1] - microbatch.begin[s]));
-            const auto ids = batch.sequences_of(entries[0]);
-            if (std::ssize(entries) > n_ctx_)
-                throw BatchError(text("sequence ", ids[0], " has ", entries.size(),
+            const int32_t n = microbatch.begin[s + 1] - microbatch.begin[s];
+            if (n > n_ctx_)
+                throw BatchError(text("sequence ", microbatch.sequences[s], " has ", n,
                                       " tokens, n_ctx is ", n_ctx_));
-            for (const SequenceId id : ids) {
-                uint64_t& last_placed = last_placed_[static_cast<size_t>(id)];
-                PLAIT_CHECK(last_placed <= before || batch.sequences.size() > batch.size());
-                if (last_placed > before) throw_partly_shared(id);
-                last_placed = now;
-            }
-            for (const uint32_t entry : entries)
-                if (!std::ranges::equal(batch.sequences_of(entry), ids))
-                    throw_partly_shared(ids[0]);
         }
-    }
 }
 
 GroupView WithinPart::view(const GroupInfo& group, size_t index) {

@@ -1,5 +1,5 @@
-// Attention among the tokens of one microbatch, as in encoders. Nothing is stored, so all tokens of
-// a sequence must be in the same microbatch.
+// Attention among the tokens of one microbatch, as in encoders. Nothing is stored, so batches must be
+// split with SplitPolicy::whole_sequences.
 #pragma once
 
 #include <vector>
@@ -28,13 +28,11 @@ public:
                  std::span<StateRows>) noexcept override {}
 
 private:
-    void check_not_split(const PreparedBatch& batch, std::span<const Microbatch> microbatches);
+    void check_lengths(std::span<const Microbatch> microbatches) const;
 
     bool causal_;  // always false in an encoder-decoder
     bool encodes_only_;
     int64_t n_ctx_;
-    uint64_t n_placed_ = 0;                 // sequences placed, over all calls
-    std::vector<uint64_t> last_placed_;     // [n_sequences] value of n_placed_ when last placed
     const PreparedBatch* batch_ = nullptr;  // of the current step
     std::span<const Microbatch> microbatches_;
     // The arrays of the last view.

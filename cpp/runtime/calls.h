@@ -42,10 +42,6 @@ struct Calls {
     CallForm decode;
     CallForm encode;
     EncodeMemory encode_memory = EncodeMemory::own;
-
-    // False if attention is bidirectional in either call. Microbatches must then hold whole
-    // sequences.
-    bool causal() const { return decode.causal && encode.causal; }
 };
 
 }  // namespace plait

@@ -11,12 +11,18 @@
 namespace plait {
 namespace {
 
+// Attention in both directions needs a whole sequence in one microbatch, and so does that of models
+// that store nothing.
+bool needs_whole_sequences(const CallForm& form, const ModelInfo& info) {
+    return !form.causal || !info.has_decoder;
+}
+
 EngineLimits limits_of(const ContextSettings& settings, const ModelInfo& info) {
     const int64_t n_ubatch = settings.n_ubatch();
-    // Bidirectional attention needs a whole sequence in one microbatch.
-    const int64_t longest = settings.calls.causal()
-                                ? n_ubatch
-                                : std::min<int64_t>(settings.n_ctx(), settings.n_batch());
+    const bool whole = needs_whole_sequences(settings.calls.decode, info) ||
+                       needs_whole_sequences(settings.calls.encode, info);
+    const int64_t longest =
+        whole ? std::min<int64_t>(settings.n_ctx(), settings.n_batch()) : n_ubatch;
     return {
         .n_tokens = static_cast<uint32_t>(std::max(n_ubatch, longest)),
         .n_sequences = static_cast<uint32_t>(std::min(settings.n_seq_max(), settings.n_batch())),
@@ -126,7 +132,7 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
         .call = form.name,
     };
     options.split = {.max_tokens = static_cast<uint32_t>(settings_.n_ubatch()),
-                     .whole_sequences = !form.causal,
+                     .whole_sequences = needs_whole_sequences(form, info),
                      .constant_coupling = stored->memory->needs_constant_coupling()};
     options.flash = settings_.flash_attention;
     options.defrag_threshold = defrag_threshold;

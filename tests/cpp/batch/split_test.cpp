@@ -7,6 +7,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/error.h"
 #include "fake_sequences.h"
 
 namespace plait {
@@ -49,6 +50,15 @@ std::vector<Entry> random_entries(std::mt19937& random, size_t n, int32_t n_seq_
         }
         entries.push_back(e);
     }
+    return entries;
+}
+
+// Returns entries of which no two belong to different sequences of which some are the same.
+std::vector<Entry> random_whole_entries(std::mt19937& random, size_t n) {
+    const std::vector<std::vector<SequenceId>> sets{{0}, {3, 1}, {2}, {4}};
+    std::vector<Entry> entries;
+    for (size_t i = 0; i < n; ++i)
+        entries.push_back({sets[random() % sets.size()], random() % 2 == 0});
     return entries;
 }
 
@@ -109,7 +119,9 @@ TEST(Split, CoversEveryTokenOnceAndKeepsTheOrderInEachSequence) {  // # S2-42 # 
                 EXPECT_EQ(*std::ranges::max_element(microbatch.entries), begin - 1);
             }
         }
-        check_microbatches(p, split.cut(p, {.max_tokens = 7, .whole_sequences = true}));
+        const Batch whole = make_batch(random_whole_entries(random, 1 + random() % 60));
+        const PreparedBatch w = prepared(whole, 5);
+        check_microbatches(w, split.cut(w, {.max_tokens = 7, .whole_sequences = true}));
     }
 }
 
@@ -146,7 +158,7 @@ TEST(Split, WholeSequencesAreNeverSplit) {
     std::mt19937 random(3);
     Split split;
     for (int round = 0; round < 300; ++round) {
-        const Batch batch = make_batch(random_entries(random, 1 + random() % 40, 5));
+        const Batch batch = make_batch(random_whole_entries(random, 1 + random() % 40));
         const PreparedBatch p = prepared(batch, 5);
         const auto max_tokens = static_cast<uint32_t>(1 + random() % 20);
         std::map<SequenceId, int> n_microbatches_of;
@@ -157,6 +169,20 @@ TEST(Split, WholeSequencesAreNeverSplit) {
         }
         for (const auto& [s, n] : n_microbatches_of) EXPECT_EQ(n, 1) << "sequence " << s;
     }
+}
+
+TEST(Split, WholeSequencesShareAllTokensOrNone) {
+    Split split;
+    const SplitPolicy whole{.max_tokens = 8, .whole_sequences = true};
+    for (const std::vector<Entry>& entries :
+         {std::vector<Entry>{{{0, 1}}, {{0}}}, {{{0, 1}}, {{2}}, {{1}}}}) {
+        const Batch batch = make_batch(entries);
+        const PreparedBatch p = prepared(batch, 3);
+        EXPECT_THROW(split.cut(p, whole), BatchError);
+        EXPECT_EQ(split.cut(p, {.max_tokens = 8}).size(), 1u);
+    }
+    const Batch batch = make_batch({{{0, 1}}, {{2}}, {{1, 0}}});
+    EXPECT_EQ(split.cut(prepared(batch, 3), whole).size(), 1u);
 }
 
 TEST(Split, CouplingChangesOnlyBetweenMicrobatches) {

@@ -127,6 +127,7 @@ void EveryAttentionMemory::decode() {
     const auto before = model.sequences;
     Batch batch;
     bool parted = false;
+    std::map<SequenceId, std::set<SequenceId>> shared_with;
     std::vector<int64_t> added(kSequences, 0);
     const int n = 1 + below(14);
     for (int i = 0; i < n; ++i) {
@@ -140,6 +141,11 @@ void EveryAttentionMemory::decode() {
         }
         List& first = list(ids[0]);
         for (const SequenceId s : ids) parted = parted || list(s) != first;
+        // Tokens that see later ones are shared as a whole or not at all.
+        const std::set<SequenceId> sharing(ids.begin(), ids.end());
+        for (const SequenceId s : ids)
+            parted = parted ||
+                     (!play.causal && shared_with.try_emplace(s, sharing).first->second != sharing);
         auto token = std::make_shared<Token>();
         token->id = next_id++;
         // An empty sequence may start at any position.

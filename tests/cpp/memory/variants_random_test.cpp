@@ -219,6 +219,7 @@ void EveryMemory::decode() {
     Batch batch;
     bool parted = false;
     bool bare = false;
+    std::map<SequenceId, std::vector<SequenceId>> shared_with;
     const int n = 1 + below(kBatch);
     for (int i = 0; i < n; ++i) {
         std::vector<SequenceId> ids{any_sequence()};
@@ -231,6 +232,11 @@ void EveryMemory::decode() {
             std::shuffle(ids.begin(), ids.end(), random);
         }
         for (const SequenceId s : ids) bare = bare || (cross && !sequence(s).encoded);
+        std::vector<SequenceId> sorted = ids;
+        std::ranges::sort(sorted);
+        if (!play.causal)  // tokens that see later ones are shared as a whole or not at all
+            for (const SequenceId s : ids)
+                parted = parted || shared_with.try_emplace(s, sorted).first->second != sorted;
         append(batch, ids);
     }
     const bool too_much = overfull();

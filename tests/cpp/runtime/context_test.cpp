@@ -165,7 +165,7 @@ TEST(ContextSettings, ResolveDefaultsAndCallsOfADecoder) {
     EXPECT_EQ(settings.calls.encode_memory, EncodeMemory::own);
     EXPECT_EQ(settings.calls.decode.name, "decode");
     EXPECT_EQ(settings.calls.encode.name, "encode");
-    EXPECT_TRUE(settings.calls.causal());
+    EXPECT_TRUE(settings.calls.decode.causal);
     EXPECT_TRUE(settings.calls.decode.outputs.logits);
     EXPECT_FALSE(settings.calls.decode.outputs.hidden);
     options.pooling = Pooling::mean;
@@ -173,7 +173,7 @@ TEST(ContextSettings, ResolveDefaultsAndCallsOfADecoder) {
     settings = resolve(options, model->model());
     EXPECT_TRUE(settings.calls.encode.outputs.hidden);
     EXPECT_EQ(settings.calls.encode.outputs.pooling, Pooling::mean);
-    EXPECT_FALSE(settings.calls.causal());
+    EXPECT_FALSE(settings.calls.decode.causal);
     options.pooling = Pooling::rank;
     EXPECT_THAT(
         [&] { resolve(options, model->model()); },

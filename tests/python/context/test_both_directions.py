@@ -55,6 +55,46 @@ def test_sequences_do_not_see_each_other(tiny):
             np.testing.assert_array_equal(ctx.decode(batch).logits, both[4 * seq :][:4])
 
 
+@pytest.mark.parametrize("causal", [False, None])
+def test_shared_entries_do_not_see_those_of_one_sequence(tiny, causal):
+    """The keys of a shared entry would bring what it saw of one sequence to the other."""
+    rows = rows_of(tiny, 6)
+
+    def add(batch, some, seq):
+        batch.add_embeddings(some, seq=seq, logits="all", both_directions=causal is None)
+
+    with plait.Context(tiny, n_seq_max=3, causal=causal, **WIDE) as ctx:
+        batch = plait.Batch()
+        add(batch, rows[:2], (0, 1))
+        add(batch, rows[2:4], 0)
+        with pytest.raises(plait.BatchError, match="sequence 0 shares some of its tokens"):
+            ctx.decode(batch)
+        assert ctx.kv.n_used == 0
+        batch = plait.Batch()
+        add(batch, rows[:4], (0, 1))
+        add(batch, rows[4:], 2)
+        got = ctx.decode(batch).logits.copy()
+    for part, seq in ((slice(4), 1), (slice(4, 6), 0)):
+        with plait.Context(tiny, n_seq_max=2, causal=causal, **WIDE) as ctx:
+            batch = plait.Batch()
+            add(batch, rows[part], seq)
+            np.testing.assert_array_equal(ctx.decode(batch).logits, got[part])
+
+
+def test_a_causal_encoder_reads_whole_sequences(data_dir):
+    """Its layers store nothing, so a sequence is never cut, whatever n_ubatch is."""
+    model = plait.Model(model_path(data_dir, "bert"))
+    ids = np.arange(10, 20)
+    found = []
+    for n_ubatch in (4, 512):
+        with plait.Context(model, n_ctx=32, n_seq_max=2, causal=True, n_ubatch=n_ubatch) as ctx:
+            batch = plait.Batch()
+            batch.add_sequence(ids, logits="all")
+            batch.add_sequence(ids[:3], seq=1, logits="all")
+            found.append(ctx.encode(batch).embeddings.copy())
+    np.testing.assert_array_equal(*found)
+
+
 def test_a_batch_has_one_direction(tiny):
     batch = plait.Batch()
     batch.add_embeddings(rows_of(tiny), both_directions=True)
