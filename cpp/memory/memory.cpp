@@ -50,6 +50,12 @@ std::vector<Cell> Memory::cells() const {
     return first() == nullptr ? std::vector<Cell>{} : first()->cells();
 }
 
+bool Memory::holds(SequenceId sequence) const {
+    return positions(sequence) || std::ranges::any_of(parts_.list, [&](const auto& part) {
+               return !part->rows_of(sequence).empty();
+           });
+}
+
 RunCount Memory::count_runs() const {
     return first() == nullptr ? RunCount{} : first()->count_runs();
 }
@@ -302,10 +308,6 @@ MemoryState Memory::describe(std::optional<SequenceId> sequence,
     if (sequence) {
         state.sequences = {*sequence};
     } else {
-        const auto holds = [&](SequenceId s) {
-            return std::ranges::any_of(parts_.list,
-                                       [&](const auto& part) { return !part->rows_of(s).empty(); });
-        };
         for (SequenceId s = 0; s < n_sequences_; ++s)
             if (holds(s)) state.sequences.push_back(s);
     }

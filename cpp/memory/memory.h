@@ -113,6 +113,8 @@ public:
     uint32_t state_part(uint8_t group) const;
 
     std::vector<Cell> cells() const;
+    // Returns true if any part stores something of the sequence.
+    bool holds(SequenceId sequence) const;
     // Returns the rows of the group that the sequence holds, oldest first.
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const {
         return part_of(group).rows_of(sequence);

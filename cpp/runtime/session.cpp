@@ -161,10 +161,12 @@ std::vector<StepRunner*> Session::runners() {
 }
 
 Outputs Session::decode(const BatchView& batch, StopSignal* stop) {
+    use_own_changes();
     return decode_runner_->run(batch, stop);
 }
 
 Outputs Session::encode(const BatchView& batch, StopSignal* stop) {
+    use_own_changes();
     StepRunner& runner = encode_runner();
     Outputs outputs = runner.run(batch, stop);
     if (settings_.calls.encode_memory != EncodeMemory::shared) runner.memory().clear();
@@ -242,7 +244,8 @@ void Session::check_runs_layer(int layer) const {
 SequenceId Session::open_sequence() {
     const Memory& memory = decode_runner_->memory();
     for (SequenceId id = 0; id < settings_.n_seq_max(); ++id) {
-        if (handles_[static_cast<size_t>(id)] || memory.positions(id)) continue;
+        if (handles_[static_cast<size_t>(id)] || memory.holds(id)) continue;
+        drop_own_changes(id);
         handles_[static_cast<size_t>(id)] = true;
         return id;
     }
@@ -254,16 +257,35 @@ SequenceId Session::open_sequence() {
 
 void Session::close_sequence(SequenceId sequence) {
     check_sequence(sequence);
-    if (adapters_.own.contains(sequence)) {
-        BySequence<std::vector<ScaledAdapter>> next = adapters_;
-        next.own.erase(sequence);
-        engine_.use_adapters(next);
-        adapters_ = std::move(next);
-    }
-    if (control_.own.erase(sequence) > 0) use_control();
-    handles_[static_cast<size_t>(sequence)] = false;
     // Every memory can remove a whole sequence.
     PLAIT_CHECK(decode_runner_->memory().remove(sequence, {}));
+    drop_own_changes(sequence);
+    handles_[static_cast<size_t>(sequence)] = false;
+}
+
+void Session::begin_transaction() {
+    saved_changes_.push_back({.sequences = std::vector<bool>(handles_.size())});
+    try {
+        decode_runner_->memory().begin_transaction();
+    } catch (...) {
+        saved_changes_.pop_back();
+        throw;
+    }
+}
+
+void Session::commit_transaction() noexcept {
+    decode_runner_->memory().commit_transaction();
+    SavedChanges inner = std::move(saved_changes_.back());
+    saved_changes_.pop_back();
+    if (saved_changes_.empty()) return;
+    SavedChanges& outer = saved_changes_.back();
+    for (SequenceId id = 0; id < settings_.n_seq_max(); ++id) {
+        const auto i = static_cast<size_t>(id);
+        if (!inner.sequences[i] || outer.sequences[i]) continue;
+        outer.sequences[i] = true;
+        outer.adapters.insert(inner.adapters.extract(id));
+        outer.control.insert(inner.control.extract(id));
+    }
 }
 
 std::vector<NodeInfo> Session::graph(int64_t n_tokens, int64_t n_sequences, int64_t n_outputs,
@@ -273,6 +295,7 @@ std::vector<NodeInfo> Session::graph(int64_t n_tokens, int64_t n_sequences, int6
     check_between<int64_t>("n_seqs", n_sequences, 1,
                            std::min<int64_t>(n_tokens, settings_.n_seq_max()));
     check_between<int64_t>("n_outputs", n_outputs, 0, n_tokens);
+    use_own_changes();
     StepRunner& runner = encode ? encode_runner() : *decode_runner_;
     return engine_.describe(runner.plan_of(
         static_cast<uint32_t>(n_tokens), static_cast<uint32_t>(n_sequences),
@@ -353,6 +376,7 @@ std::vector<std::string> Session::start_gradients(std::span<const std::string> w
     for (const std::string& name : wanted)
         if (std::ranges::find(result, name) == result.end())
             throw InvalidArgument(text("gradients: \"", name, "\" is not a value of decode()"));
+    use_own_changes();
     decode_runner_->check_gradients(chosen, model_->info().arch);
     attachments_.gradients.start(std::move(chosen), std::move(loss), model_->info().arch);
     return result;

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -97,18 +98,21 @@ public:
                const std::optional<GivenRows>& keys, const std::optional<GivenRows>& values);
 
     // Reserves an empty sequence id that no open handle uses. Throws CacheFull if there is none.
+    // The sequence has no adapters and no control vector of its own.
     SequenceId open_sequence();
-    void close_sequence(SequenceId sequence);  // frees its cells
+    // Frees its cells and removes its own adapters and control vector.
+    void close_sequence(SequenceId sequence);
 
     // Transactions; see Memory. `is_owned(id)` tells whether a handle that was open at the
     // beginning owns the id again after a rollback.
-    void begin_transaction() { decode_runner_->memory().begin_transaction(); }
-    void commit_transaction() noexcept { decode_runner_->memory().commit_transaction(); }
+    void begin_transaction();
+    void commit_transaction() noexcept;
     template <typename IsOwned>
     void roll_back_transaction(IsOwned is_owned) noexcept {
         decode_runner_->memory().roll_back_transaction();
         for (size_t id = 0; id < handles_.size(); ++id)
             handles_[id] = is_owned(static_cast<SequenceId>(id));
+        restore_own_changes();
     }
 
     // Defragments the cache in rounds of at most `max_moves` copies; see Defragmenter.
@@ -189,6 +193,9 @@ private:
                      std::span<const SequenceId> sequences);
     void use_control();
     std::vector<NamedEdit> control_edits() const;
+    void drop_own_changes(SequenceId sequence) noexcept;
+    void restore_own_changes() noexcept;
+    void use_own_changes();
     // The adapters and the control vector of a sequence; of all, with their sequences where these
     // differ, if there is none.
     std::vector<ActiveChange> active_changes(std::optional<SequenceId> sequence) const;
@@ -199,6 +206,14 @@ private:
     std::vector<Engine::ValueInfo> value_infos();
     Engine::ValueInfo find_value(std::string_view what, const std::string& name);
 
+    // The changes that sequences had of their own before a handle of theirs was first opened or
+    // closed in a transaction. A rollback restores them.
+    struct SavedChanges {
+        std::vector<bool> sequences;  // [n_seq_max] those whose changes are saved
+        std::map<SequenceId, std::vector<ScaledAdapter>> adapters;
+        std::map<SequenceId, std::shared_ptr<const ActiveControl>> control;
+    };
+
     std::shared_ptr<const LoadedModel> model_;
     ContextSettings settings_;
     Attachments& attachments_;
@@ -207,6 +222,9 @@ private:
     std::vector<bool> handles_;  // by sequence id: reserved by open_sequence()
     BySequence<std::vector<ScaledAdapter>> adapters_;
     BySequence<std::shared_ptr<const ActiveControl>> control_;  // null if there is none
+    std::vector<SavedChanges> saved_changes_;                   // one for each open transaction
+    // True if handles have changed what sequences have of their own since the engine was told.
+    bool own_changes_are_new_ = false;
     std::unique_ptr<StepRunner> decode_runner_;
     std::unique_ptr<StepRunner> encode_runner_;  // EncodeMemory::own: created by the first encode()
 };

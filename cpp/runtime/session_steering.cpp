@@ -97,6 +97,39 @@ void Session::set_control(std::shared_ptr<const ActiveControl> vector,
     }
 }
 
+// Moves map nodes, so that neither this nor restore_own_changes() can fail.
+void Session::drop_own_changes(SequenceId sequence) noexcept {
+    auto adapters = adapters_.own.extract(sequence);
+    auto control = control_.own.extract(sequence);
+    own_changes_are_new_ = own_changes_are_new_ || !adapters.empty() || !control.empty();
+    if (saved_changes_.empty()) return;
+    SavedChanges& saved = saved_changes_.back();
+    if (saved.sequences[static_cast<size_t>(sequence)]) return;
+    saved.sequences[static_cast<size_t>(sequence)] = true;
+    saved.adapters.insert(std::move(adapters));
+    saved.control.insert(std::move(control));
+}
+
+void Session::restore_own_changes() noexcept {
+    SavedChanges saved = std::move(saved_changes_.back());
+    saved_changes_.pop_back();
+    for (SequenceId id = 0; id < settings_.n_seq_max(); ++id) {
+        if (!saved.sequences[static_cast<size_t>(id)]) continue;
+        adapters_.own.erase(id);
+        control_.own.erase(id);
+        own_changes_are_new_ = true;
+    }
+    adapters_.own.merge(saved.adapters);
+    control_.own.merge(saved.control);
+}
+
+void Session::use_own_changes() {
+    if (!own_changes_are_new_) return;
+    engine_.use_adapters(adapters_);
+    use_control();
+    own_changes_are_new_ = false;
+}
+
 // One vector for all sequences is an input of the plan; vectors of single sequences are edits.
 void Session::use_control() {
     use_edits();

@@ -25,6 +25,29 @@ def test_ids_are_unused_and_empty(ctx):
     assert ctx.sequence().id == 0
 
 
+def test_an_id_with_an_encoder_output_is_not_empty(data_dir):
+    with plait.Context(plait.Model(model_path(data_dir, "t5")), n_ctx=64, n_seq_max=2) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([5, 6, 7], seq=0)
+        ctx.encode(batch)
+        assert ctx.sequence().id == 1
+        ctx.kv.clear()
+        assert ctx.sequence().id == 0
+
+
+def test_a_new_sequence_has_no_control_vector(ctx):
+    """Also where its id had one while no handle owned it."""
+    want = np.array(feed(ctx, tokens(5), 1))
+    ctx.kv.clear()
+    rows = np.random.default_rng(0).standard_normal((ctx.model.n_layer, ctx.model.n_embd))
+    ctx.set_control_vector(rows.astype(np.float32), seq=0)
+    assert not same_bits(feed(ctx, tokens(5), 0), want)
+    ctx.kv.clear()
+    with ctx.sequence() as seq:
+        assert seq.id == 0
+        assert same_bits(feed(ctx, tokens(5), seq), want)
+
+
 def test_closing_frees_the_cells_and_the_id(ctx):
     with ctx.sequence() as seq:
         feed(ctx, tokens(5), seq)

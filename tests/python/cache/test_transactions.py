@@ -268,6 +268,11 @@ def test_pending_shifts_are_as_at_entry(tiny: plait.Model) -> None:
         assert ctx.kv.to_bytes() == other.kv.to_bytes()
 
 
+def vector_of(model: plait.Model) -> np.ndarray:
+    rows = np.random.default_rng(0).standard_normal((model.n_layer, model.n_embd))
+    return rows.astype(np.float32)
+
+
 class TestHandles:
     def test_opened_in_a_block_that_is_undone(self, ctx: plait.Context) -> None:
         with ctx.transaction() as tx:
@@ -320,6 +325,48 @@ class TestHandles:
         feed(ctx, [7], number)
         ctx.kv.seq_rm(number)
         assert ctx.sequence().id == number
+
+    def test_what_a_sequence_of_an_undone_block_had_of_its_own_is_gone(
+        self, ctx: plait.Context
+    ) -> None:
+        want = feed(ctx, [5, 6], 3).copy()
+        with ctx.transaction() as tx:
+            new = ctx.sequence()
+            ctx.set_control_vector(vector_of(ctx.model), seq=new)
+            assert not same_bits(feed(ctx, [5, 6], new), want)
+            tx.rollback()
+        with ctx.sequence() as again:
+            assert again.id == 1
+            assert same_bits(feed(ctx, [5, 6], again), want)
+
+    @pytest.mark.parametrize("end", ["rollback", "inner rollback", "commit of both"])
+    def test_a_handle_that_is_open_again_has_its_control_vector(
+        self, ctx: plait.Context, end: str
+    ) -> None:
+        seq = ctx.sequence()
+        ctx.set_control_vector(vector_of(ctx.model), seq=seq)
+        number = seq.id
+        feed(ctx, [5, 6], seq)
+        before = ctx.kv.to_bytes(seq)
+        with ctx.transaction() as tx:
+            want = feed(ctx, [7], seq).copy()
+            tx.rollback()
+        with ctx.transaction() as outer:
+            with ctx.transaction() as inner:
+                seq.close()
+                with ctx.sequence() as other:  # the same id, without a vector
+                    plain = feed(ctx, [5, 6], other).copy()
+                if end == "inner rollback":
+                    inner.rollback()
+                    assert not seq.closed
+            if end == "rollback":
+                outer.rollback()
+        if end != "commit of both":
+            assert ctx.kv.to_bytes(seq) == before
+            assert same_bits(feed(ctx, [7], seq), want)
+            return
+        assert seq.closed
+        assert same_bits(feed(ctx, [5, 6], number), plain)
 
     def test_of_a_block_that_is_committed(self, ctx: plait.Context) -> None:
         seq = ctx.sequence()
