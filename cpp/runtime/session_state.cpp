@@ -103,7 +103,8 @@ void Session::save_state(std::optional<SequenceId> sequence, const ByteSink& sin
 void Session::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
                          const AllowSequence& allow) {
     check_sequence(to);
-    plait::load_state(*decode_runner_->stored(), facts_, active_changes(to), bytes, to, allow);
+    const auto active = [&](std::optional<SequenceId> of) { return active_changes(of); };
+    plait::load_state(*decode_runner_->stored(), facts_, active, bytes, to, allow);
 }
 
 void Session::copy_state_to(Session& other) {

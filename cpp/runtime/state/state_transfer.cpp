@@ -98,12 +98,15 @@ void save_state(const StoredMemory& from, const Facts& facts,
     image.seal(target);
 }
 
-void load_state(StoredMemory& target, const Facts& facts, const std::vector<ActiveChange>& active,
+void load_state(StoredMemory& target, const Facts& facts, const ActiveOf& active,
                 std::span<const std::byte> bytes, std::optional<SequenceId> to,
                 const AllowSequence& allow) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
-    check_active(state.active, active);
+    std::optional<SequenceId> replaced = to;
+    if (!to && !state.memory.whole && state.memory.sequences.size() == 1)  // restore() checks it
+        replaced = state.memory.sequences[0];
+    check_active(state.active, active(replaced));
     check_rows(state, *target.memory);
     if (allow && !to && !state.memory.whole)
         for (const SequenceId sequence : state.memory.sequences) allow(sequence);

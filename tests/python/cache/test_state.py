@@ -89,6 +89,19 @@ def test_one_sequence_goes_to_any_id(full, tiny, seq):
         assert other.kv.seq_len(3) == 12
 
 
+def test_a_sequence_is_compared_with_the_one_that_it_replaces(full, tiny):
+    """Other sequences may have changes of their own, whether or not the id is given."""
+    rows = np.random.default_rng(0).standard_normal((tiny.n_layer, tiny.n_embd))
+    full.set_control_vector(rows.astype(np.float32), seq=1)
+    for seq in (0, 1):
+        saved = full.kv.to_bytes(seq)
+        full.kv.from_bytes(saved)
+        full.kv.from_bytes(saved, seq)
+        with pytest.raises(plait.StateError, match="control vector"):
+            full.kv.from_bytes(saved, 1 - seq)
+        assert full.kv.to_bytes(seq) == saved
+
+
 def test_states_move_between_unified_streams_sizes_and_kernels(full, tiny):  # 2.6.5
     data = full.kv.to_bytes()
     want = next_logits(full, 0, 1, 3)
