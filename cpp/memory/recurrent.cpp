@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 #include <map>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -101,6 +102,17 @@ std::vector<Cell> RecurrentPart::cells() const {
     std::vector<Cell> list;
     for (auto& [key, cell] : cells) list.push_back(std::move(cell));
     return list;
+}
+
+int64_t RecurrentPart::n_used() const {
+    std::set<std::pair<int32_t, Position>> used;
+    const auto add = [&](const std::vector<Sequence>& sequences) {
+        for (const Sequence& q : sequences)
+            if (q.row != kZeroRow) used.emplace(q.row, q.positions.end);
+    };
+    add(sequences_);
+    for (size_t i = 0; i < saved_.size(); ++i) add(saved_[i]);
+    return std::min<int64_t>(std::ssize(used), n_cells());
 }
 
 std::vector<int32_t> RecurrentPart::rows_of(SequenceId s) const {

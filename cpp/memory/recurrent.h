@@ -27,7 +27,8 @@ public:
     std::optional<PositionBounds> positions(SequenceId sequence) const override;
     bool same_content(std::span<const SequenceId> sequences) const override;
     int64_t n_cells() const override { return std::ssize(sequences_); }
-    int64_t n_used() const override { return rows_.n_rows() - rows_.n_free(); }
+    // Rows that a transaction keeps count, but not as more than all cells: there are more rows.
+    int64_t n_used() const override;
     // Sequences that share a row but end at different positions have separate cells.
     std::vector<Cell> cells() const override;
     std::vector<int32_t> rows_of(SequenceId sequence) const override;

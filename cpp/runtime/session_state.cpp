@@ -126,7 +126,8 @@ Position Session::rewind(SequenceId sequence, Position next) {
         }
         memory.refork(point, sequence, moves);
     });
-    return point.next;
+    const auto held = memory().positions(sequence);
+    return held ? held->max + 1 : 0;
 }
 
 DefragReport Session::defrag(std::optional<int64_t> max_moves) {

@@ -104,7 +104,8 @@ class KVCache(_core.KVCache):  # noqa: D101
             cells = self.cells()
             held = np.sort(cells["pos"][cells["seqs"][:, int(seq)], 0])
         else:  # a state holds all positions in one cell
-            held = np.arange(self.seq_pos_max(seq) + 1)
+            held = np.arange(self.seq_pos_min(seq), self.seq_pos_max(seq) + 1)
+            ranges = [(a, b) for a, b in ranges if np.any((held >= a) & (held < b))]
         kept = held
         for begin, end in ranges:
             kept = kept[(kept < begin) | (kept >= end)]
@@ -113,7 +114,11 @@ class KVCache(_core.KVCache):  # noqa: D101
         if inner and not self.can_partial_remove:
             raise UnsupportedError(self._refusal(seq, *inner[0]))
         after = held[held > last]
-        return [(int(after[0]), int(after[-1]) + 1), *inner] if len(after) else inner
+        if not len(after):
+            return inner
+        # A window may have freed the positions before after[0], which count as part of the end.
+        first = next(begin for begin, end in ranges if begin <= after[0] < end)
+        return [(first, int(after[-1]) + 1), *inner]
 
     def _refusal(self, seq: SupportsIndex, begin: int, end: int) -> str:
         return (

@@ -119,7 +119,8 @@ class Sequence(_core.SequenceHandle, Closeable):
         kv = self._open()
         n = integer(n, "rewind: n", 0, MAX_POSITION)
         wanted = min(n, self.pos)
-        return wanted - kv.seq_rewind(self, n)
+        # Tokens with several axes can end after n although each begins before it.
+        return max(0, wanted - kv.seq_rewind(self, n))
 
     def shift(self, keep: SupportsIndex, discard: SupportsIndex) -> None:
         """Remove positions [keep, keep + discard) and move later positions back by `discard`.

@@ -128,7 +128,8 @@ TEST(Recurrent, ShiftsChangePositionsOnly) {
     EXPECT_FALSE(driver.memory->has_shifts());
     EXPECT_EQ(driver.memory->positions(1)->max, 13);
     EXPECT_EQ(driver.memory->positions(0)->max, 1);
-    EXPECT_EQ(driver.memory->n_used(), 1) << "the state is still shared";
+    EXPECT_EQ(driver.memory->rows_of(0, 0), driver.memory->rows_of(0, 1)) << "the state is shared";
+    EXPECT_EQ(driver.memory->n_used(), std::ssize(driver.memory->cells()));
     EXPECT_EQ(driver.memory->cells().size(), 2u) << "at two positions";
     EXPECT_THROW(driver.memory->add(0, {}, -1, driver.moves), InvalidArgument);
 }

@@ -363,6 +363,7 @@ TEST(Transaction, ARowIsMissingForTheThirdStateOfOneSequence) {
     driver.feed(0, 1);
     EXPECT_THAT(message_of<CacheFull>([&] { driver.feed(0, 1); }),
                 testing::HasSubstr("needs another recurrent state, but all 3 are in use"));
+    EXPECT_EQ(driver.memory->n_used(), 1) << "n_cells";
     driver.memory->roll_back_transaction();
     EXPECT_EQ(driver.tokens(0), state);
     driver.feed(0, 1);

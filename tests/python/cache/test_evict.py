@@ -76,6 +76,31 @@ def test_memories_that_cannot(data_dir: Path, name: str) -> None:
         assert ctx.kv.to_bytes() == before
 
 
+def test_positions_that_are_not_held_are_ignored(data_dir: Path) -> None:
+    with plait.Context(plait.Model(model_path(data_dir, "mamba")), n_ctx=64) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence(range(5, 10), pos=100)
+        ctx.decode(batch)
+        assert ctx.kv.evict(0, range(50)) == 0
+        assert ctx.kv.seq_pos_max(0) == 104
+        with pytest.raises(plait.UnsupportedError, match="cannot remove positions 50 to 101"):
+            ctx.kv.evict(0, range(50, 102))
+        ctx.kv.evict(0, range(50, 105))
+        assert ctx.kv.seq_pos_max(0) == -1
+
+
+def test_all_of_a_window(data_dir: Path) -> None:
+    """Whose first positions have been freed."""
+    model = plait.Model(model_path(data_dir, "gemma3"))
+    with plait.Context(model, n_ctx=64, layers=range(2)) as ctx:
+        filled(ctx, 0, 40)
+        assert ctx.kv.seq_pos_min(0) > 0
+        with pytest.raises(plait.UnsupportedError, match="cannot remove positions 5 to 39"):
+            ctx.kv.evict(0, range(5, 40))
+        assert ctx.kv.evict(0, range(40)) > 0
+        assert ctx.kv.seq_pos_max(0) == -1
+
+
 def test_misuse(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx:
         seq = ctx.sequence()

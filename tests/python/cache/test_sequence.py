@@ -153,6 +153,24 @@ def test_a_rewind_of_attention_feeds_nothing_again(ctx):
         seq.rewind(-2)
 
 
+def test_a_rewind_returns_where_the_sequence_continues(ctx, data_dir):
+    feed(ctx, tokens(10), 0)
+    ctx.kv.seq_rm(0, 3, 7)
+    assert ctx.kv.seq_rewind(0, 5) == ctx.kv.seq_pos_max(0) + 1 == 3
+    with plait.Context(plait.Model(model_path(data_dir, "qwen2vl")), n_ctx=64) as image:
+        seq = image.sequence()
+        batch = plait.Batch()
+        batch.add_sequence(tokens(3, n_vocab=200), seq=seq)
+        image.decode(batch)
+        batch = plait.Batch()
+        positions = np.array([[3, 3 + i // 3, 3 + i % 3, 0] for i in range(9)], np.int32)
+        batch.add_sequence(tokens(9, n_vocab=200), seq=seq, pos=positions)
+        image.decode(batch)
+        feed(image, tokens(3, n_vocab=200), seq)
+        assert image.kv.seq_rewind(seq, 5) == seq.pos == 6
+        assert (seq.rewind(5), seq.pos, len(seq)) == (0, 6, 12)
+
+
 @pytest.mark.parametrize("kind", ["unified", "streams"])
 def test_a_rewind_returns_to_the_nearest_fork(any_model, kind):
     n_vocab = min(any_model.n_vocab, 288)
