@@ -287,15 +287,16 @@ Args:
     flash_attention: True computes attention in one pass over the keys; False stores all scores
         first. "auto" chooses.
     embeddings: Return embeddings as well.
-    pooling: How to reduce the embeddings of each sequence to one, returned instead of logits if
-        `embeddings` is True: "auto" (from the model), "none", "mean", "cls", "last" or "rank". "rank"
-        returns the scores of the model's classification head: one per label, or one from a reranker.
+    pooling: How to reduce the embeddings of each sequence to one: "auto" (from the model), "none",
+        "mean", "cls", "last" or "rank". A value other than "auto" and "none" returns these instead of
+        logits; "auto" does so only if `embeddings` is True. "rank" returns the scores of the model's
+        classification head: one per label, or one from a reranker.
     causal: True if a token attends only to earlier tokens. None: from the model.
     graph_reuse: Keep plans for later steps of the same shape. Turn off only for comparison.
     fuse: Run operations together if that is cheaper; the output bits are the same. Turn off only for
         comparison.
-    invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False
-        allows faster arithmetic where available.
+    invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False only
+        changes `ctx.invariant`: there is no faster arithmetic that it would allow.
     swa_full: Keep all cells in layers with a sliding window.
     defrag_threshold: Value of `kv.fragmentation` above which decode() defragments the cache before a
         step. It is checked from time to time. None: never.
@@ -337,8 +338,9 @@ Source: cpp/runtime/step/step_runner.cpp)";
 constexpr const char* kEncodeDoc =
     R"(Run a batch without reading or changing the cache.
 
-Computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at any
-position.
+For an encoder-decoder, runs the encoder and stores its output for the sequences of the batch.
+Otherwise computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at
+any position.
 
 Args:
     batch: The batch.

@@ -263,7 +263,8 @@ Args:
 Raises:
     ValueError: A position would become negative, or the order of positions would change.
     CacheFull: Copying shared cells needs more cells than are free.
-    UnsupportedError: The keys of this model cannot be rotated.)")
+    UnsupportedError: Tokens have several position axes, or the sequence would attend to keys that its
+        window has freed.)")
         .def("seq_div", &seq_div, py::arg("seq"), py::arg("p0"), py::arg("p1"), py::arg("divisor"),
              R"(Divide positions [p0, p1) of a sequence by `divisor`, rounding down.
 

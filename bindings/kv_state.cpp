@@ -137,7 +137,8 @@ Raises:
              R"(Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
 
 Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
-return only to a point that a fork of it (seq_cp) still holds, or to its start.
+return only to a point that a fork of it (seq_cp) still holds, to its start, or to a position whose
+window is still stored.
 
 Args:
     seq: Sequence id.

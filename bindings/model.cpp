@@ -190,9 +190,10 @@ memory.
 
 Args:
     path: Path of a GGUF file; for a split model, of the first file (name-00001-of-00003.gguf).
-    mmap: Map the file into memory and share its pages with other processes instead of copying them.
-        If a mapped file is truncated, every process that uses it dies with SIGBUS. Without mapping,
-        a change of the file raises an error or has no effect.
+    mmap: Map the file into memory instead of reading it. The CPU still makes a reordered copy of
+        matrices; see `packed_cache` for sharing them between processes. If a mapped file is
+        truncated, every process that uses it dies with SIGBUS. Without mapping, a change of the file
+        raises an error or has no effect.
     packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
         none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
         that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing

@@ -175,9 +175,10 @@ class Model:
 
     Args:
         path: Path of a GGUF file; for a split model, of the first file (name-00001-of-00003.gguf).
-        mmap: Map the file into memory and share its pages with other processes instead of copying them.
-            If a mapped file is truncated, every process that uses it dies with SIGBUS. Without mapping,
-            a change of the file raises an error or has no effect.
+        mmap: Map the file into memory instead of reading it. The CPU still makes a reordered copy of
+            matrices; see `packed_cache` for sharing them between processes. If a mapped file is
+            truncated, every process that uses it dies with SIGBUS. Without mapping, a change of the file
+            raises an error or has no effect.
         packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
             none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
             that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing
@@ -567,15 +568,16 @@ class Context:
         flash_attention: True computes attention in one pass over the keys; False stores all scores
             first. "auto" chooses.
         embeddings: Return embeddings as well.
-        pooling: How to reduce the embeddings of each sequence to one, returned instead of logits if
-            `embeddings` is True: "auto" (from the model), "none", "mean", "cls", "last" or "rank". "rank"
-            returns the scores of the model's classification head: one per label, or one from a reranker.
+        pooling: How to reduce the embeddings of each sequence to one: "auto" (from the model), "none",
+            "mean", "cls", "last" or "rank". A value other than "auto" and "none" returns these instead of
+            logits; "auto" does so only if `embeddings` is True. "rank" returns the scores of the model's
+            classification head: one per label, or one from a reranker.
         causal: True if a token attends only to earlier tokens. None: from the model.
         graph_reuse: Keep plans for later steps of the same shape. Turn off only for comparison.
         fuse: Run operations together if that is cheaper; the output bits are the same. Turn off only for
             comparison.
-        invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False
-            allows faster arithmetic where available.
+        invariant: Make the logits of a sequence bitwise independent of the rest of the batch. False only
+            changes `ctx.invariant`: there is no faster arithmetic that it would allow.
         swa_full: Keep all cells in layers with a sliding window.
         defrag_threshold: Value of `kv.fragmentation` above which decode() defragments the cache before a
             step. It is checked from time to time. None: never.
@@ -655,8 +657,9 @@ class Context:
         """
         Run a batch without reading or changing the cache.
 
-        Computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at any
-        position.
+        For an encoder-decoder, runs the encoder and stores its output for the sequences of the batch.
+        Otherwise computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at
+        any position.
 
         Args:
             batch: The batch.
@@ -1059,6 +1062,21 @@ class KVCache:
     """
     def __init__(self, context: Context) -> None: ...
     def __repr__(self) -> str: ...
+    def _discard(
+        self, seq: typing.SupportsIndex, p0: typing.SupportsIndex, p1: typing.SupportsIndex
+    ) -> None:
+        """
+        Remove positions [p0, p1) and move later ones back to close the gap; used by shift().
+
+        Args:
+            seq: Sequence id.
+            p0: First position to remove.
+            p1: End of the range, exclusive.
+
+        Raises:
+            UnsupportedError: This kind of cache cannot remove that range or change positions.
+            CacheFull: Copying shared cells needs more cells than are free.
+        """
     def cells(self) -> numpy.ndarray:
         """
         Return a table of the used cells, for inspection.
@@ -1195,7 +1213,8 @@ class KVCache:
         Raises:
             ValueError: A position would become negative, or the order of positions would change.
             CacheFull: Copying shared cells needs more cells than are free.
-            UnsupportedError: The keys of this model cannot be rotated.
+            UnsupportedError: Tokens have several position axes, or the sequence would attend to keys that its
+                window has freed.
         """
     def seq_cp(
         self,
@@ -1296,7 +1315,8 @@ class KVCache:
         Roll a sequence back so that it ends before position `pos`, or earlier if necessary.
 
         Sliding windows and recurrent states discard what a sequence no longer needs. Such a sequence can
-        return only to a point that a fork of it (seq_cp) still holds, or to its start.
+        return only to a point that a fork of it (seq_cp) still holds, to its start, or to a position whose
+        window is still stored.
 
         Args:
             seq: Sequence id.

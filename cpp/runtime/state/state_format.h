@@ -11,7 +11,7 @@
 //   contents:  the fields of MemoryState; a list is u32 n, n times i32
 //   rows:      the rows of the items in order, in the format of the storage
 //
-// For checksums, see base/checksum.h.
+// For checksums, see base/hash.h.
 #pragma once
 
 #include <cstddef>

@@ -102,8 +102,9 @@ class Sequence(_core.SequenceHandle, Closeable):
         """Remove position `n` and all later positions, and further ones where the memory requires it.
 
         Sliding-window and recurrent memories discard data that the sequence no longer needs. They
-        can return only to a position that a fork of the sequence still holds, or to the beginning;
-        a fork therefore acts as a checkpoint. Other memories return exactly to `n`.
+        can return only to a position that a fork of the sequence still holds, to the beginning, or to a
+        position whose window is still stored; a fork therefore acts as a checkpoint. Other memories
+        return exactly to `n`.
 
         Args:
             n: First position to remove. Nothing changes if it is at or after the end.
