@@ -59,11 +59,10 @@ class Edit(_core.Edit):
         else:
             # A copy: a recording reads it later than the core.
             self._what = _rows(what, context.value_shape(found), self.positions).copy()
-        if hasattr(context, "_edits"):
-            context._edits[id(self)] = self
-
         self._context: Any = context  # a plait.Context
         self._is_open = False
+        if hasattr(context, "_edits"):
+            context._edits[id(self)] = self
 
     def __enter__(self) -> Edit:
         with self._context._change():
@@ -75,8 +74,21 @@ class Edit(_core.Edit):
     def __exit__(self, *error: object) -> None:
         with self._context._change():
             super().__exit__(*error)
-            self._context._n_edits -= self._is_open
-            self._is_open = False
+            self._note_end()
+
+    def __del__(self) -> None:
+        """End an edit that is still open, for the epochs of the context as well."""
+        if not getattr(self, "_is_open", False):
+            return
+        try:
+            self.__exit__(None, None, None)
+        except Exception:  # within a call of the context, after which the core ends the edit
+            with self._context._change():
+                self._note_end()
+
+    def _note_end(self) -> None:
+        self._context._n_edits -= self._is_open
+        self._is_open = False
 
     def __repr__(self) -> str:
         return f"<plait.Edit of {self.name}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import plait
 import pytest
-from python.drive import batch, same_bits, tokens
+from python.drive import batch, feed, same_bits, tokens
 from python.vulkan_device import needs_vulkan
 
 from python import gguf_writer, lora_models
@@ -349,6 +350,50 @@ def test_invalid_arguments_are_refused(tiny, arguments, error, message):
     what = np.zeros(tiny.n_embd if n is None else (n, tiny.n_embd), np.float32)
     with context(tiny) as ctx, pytest.raises(error, match=message):
         ctx.edit("l_out.0", what, mode, **arguments)
+
+
+@pytest.mark.parametrize("cyclic", [False, True])
+def test_a_dropped_edit_ends_as_one_that_is_left(tiny, cyclic):
+    """Later requests must not continue from rows that were computed with it."""
+    prompt = tokens(40)
+    what = np.random.default_rng(0).normal(size=tiny.n_embd).astype(np.float32) * 2
+
+    def complete(engine):
+        return engine.complete_sync(prompt, max_tokens=8).tokens
+
+    with plait.Engine(context(tiny)) as engine:
+        plain = complete(engine)
+    with context(tiny) as ctx, plait.Engine(ctx) as engine:
+        edit = ctx.edit("l_out.0", what)
+        edit.__enter__()
+        assert complete(engine) != plain
+        assert ctx._n_edits == 1
+        epoch = ctx._epoch
+        if cyclic:
+            edit.cycle = edit
+        del edit
+        gc.collect()
+        assert ctx._n_edits == 0
+        assert ctx._epoch != epoch
+        assert complete(engine) == plain
+
+
+def test_an_edit_that_is_dropped_during_a_call(tiny):
+    """It cannot end there, but later requests must not continue from these rows either."""
+    with context(tiny) as ctx:
+        edits = [ctx.edit("l_out.0", 2.0, "scale")]
+        edits[0].__enter__()
+
+        def drop(rows):
+            edits.clear()
+            return rows
+
+        with ctx.edit("l_out.1", drop):
+            epoch = ctx._epoch
+            feed(ctx, tokens(3))
+            assert ctx._n_edits == 1
+            assert ctx._epoch != epoch
+        assert ctx._n_edits == 0
 
 
 def test_nothing_selected(tiny):
