@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -116,7 +117,37 @@ def plait_context(
 
 @pytest.fixture
 def plait_snapshot(request: pytest.FixtureRequest) -> Snapshot:
-    """The snapshot of this test, in snapshots/<file>/<test>.json next to it."""
-    name = re.sub(r"[^\w.-]+", "-", request.node.name).strip("-")
-    path = request.path.parent / "snapshots" / request.path.stem / f"{name}.json"
-    return Snapshot(path, bool(request.config.getoption("plait_update")))
+    """The snapshot of this test, in snapshots/<file>/<classes and test>.json next to it."""
+    node: pytest.Item = request.node
+    folder = request.path.parent / "snapshots" / request.path.stem
+    path, old = folder / _snapshot_name(node), folder / _old_snapshot_name(node)
+    update = bool(request.config.getoption("plait_update"))
+    if not path.is_file() and old.is_file():
+        names = [_old_snapshot_name(i) for i in request.session.items if i.path == node.path]
+        if names.count(old.name) == 1:
+            path = old.rename(path) if update else old
+    return Snapshot(path, update)
+
+
+def _snapshot_name(node: pytest.Item) -> str:
+    """Return the file name of a test's snapshot, which no other test of the same file has.
+
+    Such as "TestA--test_x.json", or "test_x-both.json" for test_x[both]. Parameters that a file name cannot
+    hold as they are, or that would make it ambiguous, are followed by a digest of the whole name.
+    """
+    classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
+    whole = "--".join([*classes, node.name])
+    plain = re.fullmatch(r"(\w+)(?:\[(\w|\w[\w.-]*\w)\])?", node.name)
+    name = _replaced(whole)
+    if plain is None:
+        name += "-" + hashlib.sha256(whole.encode()).hexdigest()[:10]
+    return f"{name}.json"
+
+
+def _old_snapshot_name(node: pytest.Item) -> str:
+    """Return the file name that earlier versions used, without classes and digests."""
+    return f"{_replaced(node.name)}.json"
+
+
+def _replaced(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-")

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 class Snapshot:
-    """Compares values with the entries of a JSON file, or writes them. Each test has its own file.
+    """Compares values with the entries of a JSON file, or writes them.
 
-    Entries that a test does not check are kept.
+    The fixture plait_snapshot gives each test of a class and each set of parameters a file of its own. Entries that are
+    not checked are kept.
 
     Args:
         path: The file.

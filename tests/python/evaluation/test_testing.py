@@ -157,6 +157,92 @@ def test_options(pytester, tiny_path):  # S0-10
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
 
 
+SNAPSHOTS = """
+    import pytest
+
+    def test_x(plait_snapshot, request):
+        plait_snapshot.check("id", request.node.nodeid)
+
+    class TestA:
+        def test_x(self, plait_snapshot, request):
+            plait_snapshot.check("id", request.node.nodeid)
+
+        class TestB:
+            def test_x(self, plait_snapshot, request):
+                plait_snapshot.check("id", request.node.nodeid)
+
+    @pytest.mark.parametrize("value", ["a", "a b", "a/b", "a-b", "-a", "a-", "", "[a]", "a.b", ":a", "TestA"])
+    def test_y(plait_snapshot, request, value):
+        plait_snapshot.check("id", request.node.nodeid)
+
+    class TestC:
+        def test_y(self, plait_snapshot, request):
+            plait_snapshot.check("id", request.node.nodeid)
+    """
+
+
+def test_each_test_has_a_snapshot_of_its_own(pytester):
+    run(pytester, SNAPSHOTS, "--plait-update").assert_outcomes(passed=15)
+    run(pytester, SNAPSHOTS).assert_outcomes(passed=15)
+    names = {path.stem for path in pytester.path.glob("snapshots/test_theirs/*.json")}
+    assert len(names) == 15
+    assert names > {
+        "test_x",
+        "TestA--test_x",
+        "TestA--TestB--test_x",
+        "test_y-a",
+        "test_y-a-b",
+        "test_y-a.b",
+    }
+    assert "test_y" not in names
+
+
+def test_snapshots_of_earlier_names_are_found(pytester):
+    """Unless another test had the same name."""
+    folder = pytester.mkdir("snapshots") / "test_theirs"
+    folder.mkdir()
+    old = {
+        "test_only": "test_theirs.py::TestA::test_only",
+        "test_both": "test_theirs.py::TestB::test_both",
+        "test_y-a-b": "test_theirs.py::test_y[a/b]",
+    }
+    for name, value in old.items():
+        (folder / f"{name}.json").write_text(json.dumps({"id": value, "of another machine": 1}))
+    source = """
+        import pytest
+
+        class TestA:
+            def test_only(self, plait_snapshot, request):
+                plait_snapshot.check("id", request.node.nodeid)
+
+            def test_both(self, plait_snapshot):
+                plait_snapshot.check("id", "test_theirs.py::TestB::test_both")
+
+        class TestB:
+            def test_both(self, plait_snapshot, request):
+                plait_snapshot.check("id", request.node.nodeid)
+
+        @pytest.mark.parametrize("value", ["a/b"])
+        def test_y(plait_snapshot, request, value):
+            plait_snapshot.check("id", request.node.nodeid)
+        """
+    result = run(pytester, source)
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(["*no snapshot 'id' in *TestA--test_both.json*"])
+    run(pytester, source, "--plait-update").assert_outcomes(passed=4)
+    run(pytester, source).assert_outcomes(passed=4)
+    held = json.loads((folder / "TestA--test_only.json").read_text())
+    assert held == {"id": old["test_only"], "of another machine": 1}
+    names = sorted(path.stem.split("-b-")[0] for path in folder.iterdir())
+    assert names == [
+        "TestA--test_both",
+        "TestA--test_only",
+        "TestB--test_both",
+        "test_both",
+        "test_y-a",
+    ]
+
+
 def test_a_failure_can_be_read(pytester):
     result = run(
         pytester,
