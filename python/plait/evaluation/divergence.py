@@ -147,7 +147,9 @@ def kl_divergence(
 
 
 def divergence(reference: npt.ArrayLike, candidate: npt.ArrayLike) -> float:
-    """Return the divergence of one row of logits from another, in nats.
+    """Return the divergence KL(p || q) of one row of logits from another, in nats.
+
+    It is infinite if q is 0 for a token whose probability p is not 0 in float64.
 
     Args:
         reference: Logits of p, shape (n_vocab,).
@@ -157,10 +159,8 @@ def divergence(reference: npt.ArrayLike, candidate: npt.ArrayLike) -> float:
         ValueError: A row holds NaN or +inf, or only -inf.
     """
     p, q = log_softmax(reference), log_softmax(candidate)
-    possible = p > -np.inf
-    with np.errstate(invalid="ignore"):
-        found = float((np.exp(p[possible]) * (p[possible] - q[possible])).sum())
-    return max(found, 0.0)
+    possible = np.exp(p) > 0
+    return max(float((np.exp(p[possible]) * (p[possible] - q[possible])).sum()), 0.0)
 
 
 def common_ids(

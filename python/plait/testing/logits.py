@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from plait._core import Output
 from plait.arguments import expect_model, integer, kind, number
+from plait.evaluation.divergence import divergence
 from plait.numerics import log_softmax
 from plait.testing.greedy import text_of
 
@@ -94,7 +95,7 @@ def _row_report(
     if not (_is_distribution(ours) and _is_distribution(theirs)):
         return [head, "  (no probabilities: the row holds NaN or +inf, or only -inf)"]
     ours_log, theirs_log = log_softmax(ours), log_softmax(theirs)
-    lines = [f"{head}; KL(expected || actual) = {divergence(theirs_log, ours_log):.3g} nats"]
+    lines = [f"{head}; KL(expected || actual) = {divergence(theirs, ours):.3g} nats"]
     pairs = []
     for i, (a, b) in enumerate(
         zip(_most_likely(ours, top), _most_likely(theirs, top), strict=True)
@@ -109,12 +110,6 @@ def _row_report(
         for place, left, right, mark in pairs
     ]
     return lines
-
-
-def divergence(p_log: Rows, q_log: Rows) -> float:
-    """Compute KL(p || q) = sum p (log p - log q) in nats from log-probabilities; inf if q is 0 where p is not."""
-    held = p_log > -np.inf
-    return float((np.exp(p_log[held]) * (p_log[held] - q_log[held])).sum())
 
 
 def _is_distribution(row: Rows) -> bool:

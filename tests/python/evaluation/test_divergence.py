@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import plait
 import pytest
+from plait.evaluation.divergence import KLDivergence, divergence
 from plait.testing import assert_close_models
 
 from python import gguf_writer
@@ -74,6 +75,17 @@ def test_a_model_does_not_diverge_from_itself(pair: tuple[plait.Model, plait.Mod
     assert np.isnan(plait.kl_divergence(pair[0], pair[0], [5, 6]).stderr)
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "expected"),
+    [
+        ([0, -800], [0, -np.inf], 0), ([0, -5], [0, -np.inf], np.inf), ([0, -np.inf], [0, -np.inf], 0),
+        ([0, -np.inf], [0, 0], np.log(2)),
+    ],
+)  # fmt: skip
+def test_impossible_tokens(p: list[float], q: list[float], expected: float) -> None:
+    assert divergence(p, q) == pytest.approx(expected, abs=1e-12)
+
+
 def test_contexts_keep_their_sequences(pair: tuple[plait.Model, plait.Model]) -> None:
     with (
         plait.Context(pair[0], n_ctx=64, n_seq_max=2) as a,
@@ -116,6 +128,15 @@ def test_models_that_are_close_and_not(pair: tuple[plait.Model, plait.Model]) ->
     assert f"after tokens {int(found.values.argmax()) + 1} (" in message
     with pytest.raises(ValueError, match="top1"):
         assert_close_models(*pair, top1=2)
+
+
+def test_a_divergence_that_is_not_a_number_is_not_close(
+    pair: tuple[plait.Model, plait.Model], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = KLDivergence(np.array([np.nan, 0]), 1.0)
+    monkeypatch.setattr("plait.testing.models.kl_divergence", lambda *_: found)
+    with pytest.raises(AssertionError, match="the mean divergence is nan"):
+        assert_close_models(*pair, kl=10, top1=0)
 
 
 def test_models_without_a_vocabulary(tmp_path: Path) -> None:
