@@ -104,7 +104,8 @@ def _svg(held: Held, rows_per_square: int) -> str:
     n = -(-len(held) // rows_per_square)
     width, height = min(n, _SQUARES_PER_LINE) * _SIDE, -(-n // _SQUARES_PER_LINE) * _SIDE
     squares = "".join(
-        _square(i, held[i * rows_per_square : (i + 1) * rows_per_square]) for i in range(n)
+        _square(i, i * rows_per_square, held[i * rows_per_square : (i + 1) * rows_per_square])
+        for i in range(n)
     )
     return (
         f'<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
@@ -112,7 +113,7 @@ def _svg(held: Held, rows_per_square: int) -> str:
     )
 
 
-def _square(index: int, rows: Held) -> str:
+def _square(index: int, first_row: int, rows: Held) -> str:
     x, y = index % _SQUARES_PER_LINE * _SIDE, index // _SQUARES_PER_LINE * _SIDE
     full = rows.any(axis=1).mean()
     side = _SIDE - 1
@@ -120,7 +121,7 @@ def _square(index: int, rows: Held) -> str:
         return f'<rect x="{x}" y="{y}" width="{side}" height="{side}" fill="{colours.FREE}"/>'
     holders = np.flatnonzero(rows.any(axis=0)).tolist()
     names = ", ".join(map(str, holders))
-    tip = f"<title>row {index * len(rows)}: sequence {names}</title>"
+    tip = f"<title>row {first_row}: sequence {names}</title>"
     shade = f' opacity="{0.4 + 0.6 * full:.2f}"' if full < 1 else ""
     shown = holders[:_MAX_STRIPES]
     stripe = side / len(shown)

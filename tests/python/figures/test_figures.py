@@ -76,6 +76,18 @@ def test_large_caches_have_small_pages(tiny):
         assert "and 24 more" in html
 
 
+def test_the_last_square_may_stand_for_fewer_rows(tiny):
+    with plait.Context(tiny, n_ctx=3001, n_batch=3001) as ctx:
+        batch = plait.Batch()
+        batch.add_sequence([5] * 3001)
+        ctx.decode(batch)
+        html = ctx.kv._repr_html_()
+    assert "2 rows per square" in html
+    assert "<title>row 2998: sequence 0</title>" in html
+    assert "<title>row 3000: sequence 0</title>" in html
+    assert html.count("<title>") == 1501
+
+
 def test_every_kind_of_memory_has_a_map(any_model):
     with plait.Context(any_model, n_ctx=32, n_seq_max=2) as ctx:
         assert ctx.kv.kind in ctx.kv._repr_html_()
