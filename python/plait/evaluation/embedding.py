@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -21,6 +22,7 @@ from plait.progress import Progress, ProgressOption, check_progress
 Rows = npt.NDArray[np.float32]
 
 _MAX_SEQUENCES = 16  # of the contexts that an Embedder creates
+_RANK_POOLING = 4  # in the metadata of a file
 _FIRST_LENGTH = 512  # tokens of a text for which such a context has room at first
 
 
@@ -106,7 +108,7 @@ class Embedder(Closeable):
             if not text:
                 raise ValueError(f"embed: text {i} has no tokens")
         if not ids:
-            return np.empty((0, self.model.n_embd), np.float32)
+            return np.empty((0, self._width()), np.float32)
         made, how = self._rows(ids, self.pooling, progress, "embed")
         if self.normalize and how != "rank":
             length = np.linalg.norm(made.astype(np.float64), axis=1, keepdims=True)
@@ -186,6 +188,17 @@ class Embedder(Closeable):
         """Return whether the model is a decoder, which has logits."""
         arch = self.model.arch
         return self.model.metadata.get(f"{arch}.attention.causal", True) is not False
+
+    def _width(self) -> int:
+        """Return the length of the rows that embed() returns."""
+        model = self.model
+        how = self.pooling if self._given is None else self._given.pooling
+        if how == "auto" and model.metadata.get(f"{model.arch}.pooling_type") == _RANK_POOLING:
+            how = "rank"
+        head = model.tensors.get("cls.output.weight")
+        if how != "rank" or head is None:
+            return model.n_embd
+        return math.prod(head.shape) // model.n_embd
 
     def _rows(
         self, ids: list[list[int]], pooling: str, progress: ProgressOption, function: str

@@ -79,6 +79,17 @@ def test_an_engine_lends_its_model(tiny):
         assert sum(1 for _ in running) == 99
 
 
+@pytest.mark.parametrize("n_labels", [1, 3])
+def test_no_texts_give_no_rows_of_the_same_width(tmp_path, n_labels):
+    weights = head_weights(n_labels) | positions(64)
+    model = plait.Model(tiny_bert(tmp_path / "m.gguf", {"bert.context_length": 64}, weights))
+    for pooling in ("auto", "rank", "mean"):
+        with plait.Embedder(model, pooling=pooling) as embedder:
+            assert embedder.embed([]).shape == (0, embedder.embed(SENTENCES).shape[1])
+    with plait.Context(model, n_ctx=32, embeddings=True, pooling="rank") as ctx:
+        assert plait.embed(ctx, []).shape == (0, n_labels)
+
+
 def test_a_head_scores_pairs(cross_encoder):
     pairs = [pair_ids(cross_encoder, QUERY, text) for text in DOCUMENTS]
     encode = cross_encoder.tokenizer.encode
