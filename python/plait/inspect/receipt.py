@@ -57,7 +57,8 @@ class Receipt:
     computes the calls again.
 
     Attributes:
-        calls: One dict for each call, in order: its name ("call"), its arguments ("args"), and the
+        calls: One dict for each call, in order, after those that restore the adapters, the control
+            vector and the cache of the beginning: its name ("call"), its arguments ("args"), and the
             SHA-256 of its output ("sha256"), which is that of the bytes of `Output.logits` followed
             by those of `Output.embeddings`; or its result ("result"), if that is a number.
         options: The options of the context by name. Defaults are omitted.

@@ -30,7 +30,7 @@ RECORDED: Final = (
     "kv._discard", "kv.clear", "kv.defrag", "kv.from_bytes", "kv.seq_add", "kv.seq_cp", "kv.seq_div", "kv.seq_keep",
     "kv.seq_rewind", "kv.seq_rm", "kv.to_bytes", "kv.write",
 )  # fmt: skip
-"""The calls that are recorded, if the context has them: what they return must be an Output, bytes, a number or None.
+"""The calls that are recorded, if the context has them. Each returns an Output, bytes, a number or None.
 
 Calls that save a state are among them, because they apply pending shifts.
 """
@@ -98,14 +98,16 @@ class Recorder:
             header = {
                 "plait": {k: _core.build_info()[k] for k in ("version", "commit", "compiler")},
                 "isa": ctx.isa, "devices": _devices(ctx), "options": self._options(receipt),
-                "sequences": sorted(self._handles), "state": self._state(receipt),
+                "sequences": sorted(self._handles), "state": None,
             }  # fmt: skip
-            for name in _STEERING:
-                if given := ctx._steering[name]:
-                    args, kwargs = given
-                    entry, problem = self._encoded(name, args, kwargs, [receipt])
-                    receipt.calls.append(entry)
-                    receipt.problem = receipt.problem or problem
+            before = [(name, *given) for name in _STEERING if (given := ctx._steering[name])]
+            # The state comes last, because it can only be loaded with the adapters and vectors that it was made with.
+            if (state := self._state()) is not None:
+                before.append(("kv.from_bytes", (state,), {}))
+            for name, args, kwargs in before:
+                entry, problem = self._encoded(name, args, kwargs, [receipt])
+                receipt.calls.append(entry)
+                receipt.problem = receipt.problem or problem
             if nested:
                 for edit in self._open_edits():
                     self._add_edit([receipt], edit)
@@ -249,7 +251,7 @@ class Recorder:
             if not changed:
                 self._unsure = None
             raise
-        stated = result_of(result)
+        stated = stated_result(name, result)
         for receipt in receipts:
             receipt.calls.append(entry | stated)
         if problem:
@@ -374,16 +376,13 @@ class Recorder:
             given["backend"] = next((d.name for d in _core.devices() if d.name != "cpu"), "cpu")
         return {name: self._value(value, [receipt]) for name, value in given.items()}
 
-    def _state(self, receipt: Receipt) -> str | None:
-        """Return the digest of the saved state, or None if the cache is empty."""
+    def _state(self) -> bytes | None:
+        """Return the saved state, or None if the cache is empty."""
         kv = self._ctx.kv
         empty = all(kv.seq_pos_max(seq) < 0 for seq in range(self._ctx.n_seq_max))
         if kv.kind == "none" or (empty and kv.kind != "cross"):
             return None
-        state = kv.to_bytes()
-        key = digest(state)
-        receipt._blobs[key] = state
-        return key
+        return bytes(kv.to_bytes())
 
 
 class _Transaction:
@@ -437,12 +436,15 @@ class _Transaction:
             self._recorder.restore_handles(self._handles)
 
 
-def result_of(value: Any) -> dict[str, Any]:
+def stated_result(name: str, value: Any) -> dict[str, Any]:
     """Return what a receipt states of the result of a call: its digest or its value.
 
     Args:
+        name: The name of the call.
         value: The result.
     """
+    if name == "kv.defrag":  # depends on the rows of the cells, which a saved state does not keep
+        return {}
     if isinstance(value, _core.Output):
         # The bytes in the order in which they lie in memory, float32, little endian.
         arrays = [np.asarray(a) for a in (value.logits, value.embeddings) if a is not None]
