@@ -10,6 +10,7 @@ import functools
 import inspect
 import os
 import threading
+import traceback
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -235,19 +236,17 @@ class Recorder:
             self._uninstall()
             return function(*args, **kwargs)
         self._begin(name)
-        self._note_changes()
         entry, problem = self._encoded(name, args, kwargs, receipts)
         n_tokens = self._ctx.stats.tokens
+        # Right before the call: encoding the arguments may delete sequences and edits.
+        self._note_changes()
         try:
             result = function(*args, **kwargs)
         except BaseException as error:
             if name in ("decode", "encode"):
                 changed = self._ctx.stats.tokens != n_tokens
             else:  # an exception of a signal handler, not of the call itself
-                trace = error.__traceback__
-                changed = not isinstance(error, Exception) or (
-                    trace is not None and trace.tb_next is not None
-                )
+                changed = not isinstance(error, Exception) or not _is_raised_by(function, error)
             if not changed:
                 self._unsure = None
             raise
@@ -452,6 +451,18 @@ def stated_result(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, bytes):
         return {"sha256": digest(value)}
     return {} if value is None else {"result": value if isinstance(value, bool) else int(value)}
+
+
+def _is_raised_by(function: Callable[..., Any], error: BaseException) -> bool:
+    """Return whether an exception comes from a call itself, not from a signal handler meanwhile.
+
+    The traceback begins with the frame of the caller. A method of the core has no frame, a method in Python has one;
+    a signal handler has a frame below.
+    """
+    # No variable here or in the caller may refer to the traceback: it refers to their frames and thus to the arguments.
+    below = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)][1:]
+    own = getattr(function, "__code__", None)
+    return below == ([] if own is None else [own])
 
 
 def _is_alive(handle: weakref.ref[_core.SequenceHandle]) -> bool:

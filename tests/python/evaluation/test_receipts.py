@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -419,6 +420,60 @@ def test_failed_calls_are_not_recorded(tiny: plait.Model, tmp_path: Path) -> Non
     # The edit was open, though its function never returned.
     assert [call["call"] for call in receipt.calls] == ["decode", "edit"]
     assert receipt.problem is not None
+    with context(tiny) as ctx, ctx.record() as receipt:
+        feed(ctx, tokens(3))
+        with pytest.raises(ValueError, match="control vector"):
+            ctx.set_control_vector(np.ones((2, 3), np.float32))
+        with pytest.raises(TypeError, match="adapters"):
+            ctx.set_lora({"adapter": 1.0})
+        with pytest.raises(TypeError):
+            ctx.set_lora()
+        feed(ctx, tokens(2))
+    assert [call["call"] for call in receipt.calls] == ["decode", "decode"]
+    assert receipt.problem is None
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
+@pytest.mark.parametrize("name", ["set_control_vector", "kv.seq_rm"])
+def test_a_signal_handler_that_raises_in_a_call_leaves_no_gap(tiny: plait.Model, name: str) -> None:
+    """The exception of the handler is no failure of the call, which may have changed something."""
+
+    class Value:
+        def __index__(self) -> int:  # stands for the handler, which Python calls within the call
+            raise ValueError("the handler")
+
+    with context(tiny) as ctx, ctx.record() as receipt:
+        feed(ctx, tokens(3))
+        vector = np.ones((2, tiny.n_embd), np.float32)
+        calls = {
+            "set_control_vector": lambda: ctx.set_control_vector(vector, last_layer=Value()),
+            "kv.seq_rm": lambda: ctx.kv.seq_rm(0, 1, Value()),
+        }
+        with pytest.raises(ValueError, match="the handler"):
+            calls[name]()
+    assert receipt.problem == f"call 1: {name} was interrupted"
+
+
+def test_failed_calls_keep_nothing_alive(tiny: plait.Model, tmp_path: Path) -> None:
+    """A sequence that is deleted after a failed call is free at once, not at a garbage collection."""
+    gc.collect()
+    gc.disable()
+    try:
+        with context(tiny, n_seq_max=1) as ctx, ctx.record() as receipt:
+            seq = ctx.sequence()
+            feed(ctx, tokens(3), seq=seq)
+            with contextlib.suppress(ValueError):
+                ctx.kv.seq_add(seq, 0, None, -1)
+            with contextlib.suppress(ValueError):
+                ctx.set_control_vector(np.ones((2, 3), np.float32), seq=seq)
+            gone = weakref.ref(seq)
+            del seq
+            assert gone() is None
+            again = ctx.sequence()
+            feed(ctx, tokens(2), seq=again)
+    finally:
+        gc.enable()
+    plait.verify(saved(receipt, tmp_path), tiny)
 
 
 def test_an_interrupt_leaves_no_gap(tiny: plait.Model, tmp_path: Path) -> None:
