@@ -176,6 +176,32 @@ py::ssize_t vector_length(const char* name, const py::array& array) {
     return array.shape(0);
 }
 
+// The shape of `positions` of from_arrays(), which has one or two axes.
+void check_axes(const py::array& positions) {
+    const py::ssize_t axes = positions.ndim() == 2 ? positions.shape(1) : 1;
+    if (axes != 1 && axes != kMaxAxes)
+        throw BatchError(
+            text("positions: expected 1 or ", kMaxAxes, " positions per entry, got ", axes));
+}
+
+// An array of from_arrays() belongs to the caller, who may have changed its dtype, strides or shape
+// in place since.
+template <typename Array>
+void check_layout(const char* name, const Array& array) {
+    if (!py::isinstance<Array>(array))
+        throw BatchError(text(name,
+                              ": the dtype or the strides of the array have been changed; make a "
+                              "new batch"));
+}
+
+template <typename Array>
+void check_rows(const char* name, const Array& array, py::ssize_t n, py::ssize_t max_ndim) {
+    check_layout(name, array);
+    if (array.ndim() < 1 || array.ndim() > max_ndim || array.shape(0) != n)
+        throw BatchError(text(name, ": the array has been resized; expected ", n, " rows, got ",
+                              shape_text(array), "; make a new batch"));
+}
+
 }  // namespace
 
 PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& positions,
@@ -192,10 +218,7 @@ PyBatch PyBatch::from_arrays(const ArrayLike& tokens, const OptionalArrayLike& p
         return array;
     };
     arrays.positions = rows("positions", positions);
-    if (arrays.positions && arrays.positions->ndim() == 2 && arrays.positions->shape(1) != 1 &&
-        arrays.positions->shape(1) != kMaxAxes)
-        throw BatchError(text("positions: expected 1 or ", kMaxAxes, " positions per entry, got ",
-                              arrays.positions->shape(1)));
+    if (arrays.positions) check_axes(*arrays.positions);
     PyBatch batch;
     arrays.seq_ids = rows("seq_ids", seq_ids);
     if (arrays.seq_ids && !is_array(seq_ids) && !py::hasattr(seq_ids, "__dlpack__")) {
@@ -312,8 +335,11 @@ void PyBatch::clear() {
     named_.clear();
 }
 
-size_t PyBatch::size() const {
-    return arrays_ ? static_cast<size_t>(arrays_->tokens.size()) : batch_.size();
+size_t PyBatch::size() const { return arrays_ ? arrays_->n_tokens() : batch_.size(); }
+
+size_t PyBatch::Arrays::n_tokens() const {
+    check_layout("tokens", tokens);
+    return static_cast<size_t>(vector_length("tokens", tokens));
 }
 
 PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
@@ -364,18 +390,15 @@ void PyBatch::Reading::copy_sequences(const Int32Array& seq_ids) {
 
 void PyBatch::Reading::copy_arrays() {
     const Arrays& arrays = *batch_.arrays_;
-    const auto n = static_cast<size_t>(arrays.tokens.size());
-    const auto check_size = [n](const char* name, const py::array& array) {
-        if (array.ndim() == 0 || static_cast<size_t>(array.shape(0)) != n)
-            throw BatchError(text(name, ": the array has been resized; expected ", n, " rows, got ",
-                                  shape_text(array)));
-    };
+    const size_t n = arrays.n_tokens();
+    const auto rows = static_cast<py::ssize_t>(n);
     tokens_.assign(arrays.tokens.data(), arrays.tokens.data() + n);
-    check_size("logits", arrays.output_mask);
+    check_rows("logits", arrays.output_mask, rows, 1);
     output_mask_.resize(n);
     std::copy_n(arrays.output_mask.data(), n, output_mask_.begin());
     if (arrays.positions) {
-        check_size("positions", *arrays.positions);
+        check_rows("positions", *arrays.positions, rows, 2);
+        check_axes(*arrays.positions);
         positions_.assign(arrays.positions->data(),
                           arrays.positions->data() + arrays.positions->size());
         check_positions("positions", positions_);
@@ -385,7 +408,7 @@ void PyBatch::Reading::copy_arrays() {
         sequences_.assign(n, 0);
         if (n > 0) note_sequence(named_, {.argument = "seq_ids"}, 0);
     } else {
-        check_size("seq_ids", *arrays.seq_ids);
+        check_rows("seq_ids", *arrays.seq_ids, rows, 2);
         copy_sequences(*arrays.seq_ids);
     }
     view_.tokens = tokens_;
@@ -473,7 +496,8 @@ Returns:
     than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
 
 Raises:
-    BatchError: An array of from_arrays() has been resized, or has a negative position.)");
+    BatchError: The dtype, the strides or the shape of an array of from_arrays() has been changed, or
+        a position is negative.)");
 }
 
 void bind_from_arrays(BatchClass& batch) {
@@ -482,7 +506,8 @@ void bind_from_arrays(BatchClass& batch) {
 
 C-contiguous arrays of the given dtypes are not copied: decode() reads their contents at the time of
 the call. Tensors of other libraries that support DLPack (torch, jax) count as arrays. Other arguments
-are converted now. Adding entries to such a batch copies the arrays first.
+are converted now. Adding entries to such a batch copies the arrays first. If the dtype, the strides or
+the shape of an array is changed in place, later uses of the batch raise BatchError.
 
 Args:
     tokens: int32 array of shape (n,).

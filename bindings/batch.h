@@ -68,6 +68,9 @@ private:
         std::optional<Int32Array> positions;                // (n,) or (n, axes)
         std::optional<Int32Array> seq_ids;                  // (n,) or (n, k), padded with -1
         py::array_t<bool, py::array::c_style> output_mask;  // (n,)
+
+        // Returns n. Throws BatchError if the caller has changed the layout of `tokens`.
+        size_t n_tokens() const;
     };
 
     // Returns the owned entries for a change; copies referenced arrays first.

@@ -337,7 +337,8 @@ class Batch:
 
         C-contiguous arrays of the given dtypes are not copied: decode() reads their contents at the time of
         the call. Tensors of other libraries that support DLPack (torch, jax) count as arrays. Other arguments
-        are converted now. Adding entries to such a batch copies the arrays first.
+        are converted now. Adding entries to such a batch copies the arrays first. If the dtype, the strides or
+        the shape of an array is changed in place, later uses of the batch raise BatchError.
 
         Args:
             tokens: int32 array of shape (n,).
@@ -456,7 +457,8 @@ class Batch:
             than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
 
         Raises:
-            BatchError: An array of from_arrays() has been resized, or has a negative position.
+            BatchError: The dtype, the strides or the shape of an array of from_arrays() has been changed, or
+                a position is negative.
         """
 
 class Output:

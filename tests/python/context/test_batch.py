@@ -265,6 +265,64 @@ def test_arrays_that_shrink_are_refused(ctx):
         ctx.decode(batch)
 
 
+CHANGES = {
+    "smaller elements": lambda array: setattr(array, "dtype", np.int8),
+    "another byte order": lambda array: setattr(array, "dtype", array.dtype.newbyteorder()),
+    "one more axis": lambda array: setattr(array, "shape", (1, *array.shape)),
+    "other strides": lambda array: setattr(array, "strides", (0, *array.strides[1:])),
+    "fewer rows": lambda array: array.resize((2, *array.shape[1:]), refcheck=False),
+    "more rows": lambda array: array.resize((4096, *array.shape[1:]), refcheck=False),
+    "no rows": lambda array: array.resize((0, *array.shape[1:]), refcheck=False),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("which", ["tokens", "positions", "seq_ids", "logits"])
+def test_arrays_that_change_in_place_are_refused(ctx, which, change):
+    arrays = {
+        "tokens": np.arange(5, 13, dtype=np.int32),
+        "positions": np.repeat(np.arange(8, dtype=np.int32)[:, None], 4, axis=1),
+        "seq_ids": np.repeat(np.array([[0, -1]], np.int32), 8, axis=0),
+        "logits": np.ones(8, bool),
+    }
+    batch = plait.Batch.from_arrays(**arrays)
+    ctx.kv.clear()
+    before = arrays[which].dtype, arrays[which].strides
+    CHANGES[change](arrays[which])
+    if which == "logits" and change == "another byte order":
+        assert arrays[which].dtype == before[0]  # of one byte
+        assert len(batch) == 8
+        return
+    # `tokens` alone determines the number of entries.
+    wrong = "tokens|logits" if which == "tokens" else which
+    for use in (ctx.decode, plait.Batch.to_arrays, lambda b: b.add(5), plait.Batch._repr_html_):
+        with pytest.raises(plait.BatchError, match=f"^({wrong}): "):
+            use(batch)
+    if which == "tokens" and (arrays[which].dtype, arrays[which].strides) != before:
+        for use in (len, repr):
+            with pytest.raises(
+                plait.BatchError, match=r"^tokens: .*(make a new batch|shape \(n,\))"
+            ):
+                use(batch)
+    else:
+        assert len(batch) == len(arrays["tokens"])
+    batch.clear()
+    batch.add_sequence([5, 6])
+    assert len(batch) == 2
+    ctx.decode(batch)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_positions_per_entry_are_checked_again(ctx):
+    positions = np.zeros((4, 4), np.int32)
+    tokens, wants = np.array([5, 6, 7, 8], np.int32), np.ones(4, bool)
+    batch = plait.Batch.from_arrays(tokens, positions, None, wants)
+    positions.resize((4, 3), refcheck=False)
+    with pytest.raises(plait.BatchError, match="1 or 4 positions per entry, got 3"):
+        ctx.decode(batch)
+
+
 def test_no_tokens_add_nothing():
     batch = plait.Batch()
     batch.add_sequence([])
