@@ -342,6 +342,8 @@ size_t PyBatch::Arrays::n_tokens() const {
     return static_cast<size_t>(vector_length("tokens", tokens));
 }
 
+bool PyBatch::both_directions() const { return !arrays_ && batch_.view().both_directions; }
+
 PyBatch::Reading::Reading(PyBatch& batch) : batch_(batch) {
     if (batch.arrays_)
         copy_arrays();
@@ -454,7 +456,8 @@ py::str batch_html(PyBatch& self) {
 
 using BatchArrays = py::typing::Tuple<py::array, py::object, Int32Array, py::array_t<bool>>;
 
-// Returns copies of the entries in the form that from_arrays() and add_embeddings() accept.
+// Returns copies of the entries in the form that from_arrays() and add_embeddings() accept, except
+// for `both_directions`.
 BatchArrays to_arrays(PyBatch& self) {
     const PyBatch::Reading reading(self);
     const BatchView& view = reading.view();
@@ -494,6 +497,7 @@ Returns:
     embeddings. `positions` is int32, (n,) or (n, n_pos_per_token), -1 where an entry continues its
     sequence; or None if all do. `seq_ids` is int32 (n, k), padded with -1 where an entry has fewer
     than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
+    add_embeddings() also needs the attribute `both_directions`, which is not among them.
 
 Raises:
     BatchError: The dtype, the strides or the shape of an array of from_arrays() has been changed, or
@@ -600,6 +604,10 @@ default, 0.)");
 
 Raises:
     BatchError: A context is reading the batch.)")
+        .def_property_readonly(
+            "both_directions", &PyBatch::both_directions,
+            "True if the entries also attend to later entries of their sequence: see "
+            "add_embeddings().")
         .def("__len__", &PyBatch::size)
         .def("__repr__", &batch_repr)
         .def("_repr_html_", &batch_html);

@@ -31,6 +31,7 @@ public:
                         const LogitsChoice& logits, const Flag& both_directions);
     void clear();
     size_t size() const;
+    bool both_directions() const;  // as in BatchView
 
     // A view of the entries for the duration of one call. The arrays are copied at construction, so
     // that other threads cannot change values after they have been checked.

@@ -455,10 +455,16 @@ class Batch:
             embeddings. `positions` is int32, (n,) or (n, n_pos_per_token), -1 where an entry continues its
             sequence; or None if all do. `seq_ids` is int32 (n, k), padded with -1 where an entry has fewer
             than k sequences. `logits` is bool (n,), True for each entry that requests an output row.
+            add_embeddings() also needs the attribute `both_directions`, which is not among them.
 
         Raises:
             BatchError: The dtype, the strides or the shape of an array of from_arrays() has been changed, or
                 a position is negative.
+        """
+    @property
+    def both_directions(self) -> bool:
+        """
+        True if the entries also attend to later entries of their sequence: see add_embeddings().
         """
 
 class Output:

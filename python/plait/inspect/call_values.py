@@ -10,6 +10,7 @@ import hashlib
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -95,6 +96,8 @@ def encode_batch(batch: _core.Batch, blobs: Blobs) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if tokens.ndim == 2:
         found["embeddings"] = encode_array(tokens, blobs)
+        if batch.both_directions:
+            found["both_directions"] = True
     else:
         found["tokens"] = tokens.tolist()
     if sequences.shape[1] > 1:
@@ -211,12 +214,15 @@ class Decoder:
             if len(owners) != n or (positions is not None and len(positions) != n):
                 raise ReceiptError(f"batch: {n} entries, but {len(owners)} sequences")
             batch = _core.Batch()
+            add: Any = batch.add_sequence
+            if "embeddings" in content:
+                both = content.get("both_directions", False)
+                add = partial(batch.add_embeddings, both_directions=both)
             begin = 0
             for end in _ends(owners, positions):
                 part = slice(begin, end)
                 seq = [self.sequence(owner) for owner in owners[begin]]
                 given = None if positions is None or positions[begin].min() < 0 else positions[part]
-                add = batch.add_embeddings if "embeddings" in content else batch.add_sequence
                 add(rows[part], seq=seq, pos=given, logits=wanted[part])
                 begin = end
         except (KeyError, IndexError, OverflowError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,15 +24,22 @@ class Entries:
         positions: (n, n_pos_per_token), -1 where an entry continues its sequence.
         sequences: (n, k), padded with -1.
         wants: (n,), True for each entry that requests an output row.
+        both_directions: True if the entries also attend to later entries of their sequence.
     """
 
     positions: npt.NDArray[np.int32]
     sequences: npt.NDArray[np.int32]
     wants: npt.NDArray[np.bool_]
+    both_directions: bool
 
     def of(self, index: npt.NDArray[np.intp]) -> Entries:
         """Return the entries with these indices."""
-        return Entries(self.positions[index], self.sequences[index], self.wants[index])
+        return dataclasses.replace(
+            self,
+            positions=self.positions[index],
+            sequences=self.sequences[index],
+            wants=self.wants[index],
+        )
 
     def batch(self, rows: npt.NDArray[Any], everything: bool) -> Batch:
         """Return a batch of these tokens or embeddings.
@@ -41,7 +49,9 @@ class Entries:
             everything: Request an output row for every entry, as the next stage needs them.
         """
         made = Batch()
-        add = made.add_sequence if rows.ndim == 1 else made.add_embeddings
+        add: Any = made.add_sequence
+        if rows.ndim == 2:
+            add = partial(made.add_embeddings, both_directions=self.both_directions)
         n, start = len(rows), 0
         continues = self.positions[:, 0] < 0
         for end in range(1, n + 1):

@@ -95,6 +95,56 @@ def test_a_causal_encoder_reads_whole_sequences(data_dir):
     np.testing.assert_array_equal(*found)
 
 
+@pytest.mark.parametrize("name", ["gemma3", "qwen2vl"])
+def test_it_is_recorded(data_dir, tmp_path, name):
+    """Also with several positions for each entry, and entries of two sequences."""
+    model = plait.Model(model_path(data_dir, name))
+    rows = rows_of(model, 9)
+    batch = plait.Batch()
+    batch.add_embeddings(rows[:4], seq=[0, 1], logits="all", both_directions=True)
+    batch.add_embeddings(rows[4:6], seq=1, pos=4, logits="all", both_directions=True)
+    pos = np.array([[3, y, x, 0] for y in (3, 4) for x in (3, 4)][:3], np.int32)
+    batch.add_embeddings(
+        rows[6:], seq=2, pos=pos if name == "qwen2vl" else 3, logits="all", both_directions=True
+    )
+    with plait.Context(model, n_seq_max=3, **WIDE) as ctx, ctx.record() as receipt:
+        ctx.decode(batch)
+        causal = plait.Batch()
+        causal.add_embeddings(rows[:3], seq=0, logits="all")
+        ctx.decode(causal)
+    receipt.save(tmp_path / "run.json")
+    plait.verify(tmp_path / "run.json", model)
+    first, second = (call["args"]["batch"]["batch"] for call in receipt.calls)
+    assert first["both_directions"] is True
+    assert "both_directions" not in second
+    del first["both_directions"]
+    with pytest.raises(plait.VerificationError) as caught:
+        plait.verify(receipt, model)
+    assert caught.value.call == 0
+    first["both_directions"] = "yes"
+    with pytest.raises(plait.VerificationError, match="both_directions"):
+        plait.verify(receipt, model)
+
+
+def test_a_copy_of_the_arrays_gives_the_same_logits(tiny):
+    batch = plait.Batch()
+    assert batch.both_directions is False
+    batch.add_embeddings(rows_of(tiny), seq=1, logits="all", both_directions=True)
+    assert batch.both_directions is True
+    rows, _, sequences, wants = batch.to_arrays()
+    copy = plait.Batch()
+    copy.add_embeddings(rows, seq=sequences[0], logits=wants, both_directions=batch.both_directions)
+    found = []
+    for each in (batch, copy):
+        with plait.Context(tiny, n_seq_max=2, **WIDE) as ctx:
+            found.append(ctx.decode(each).logits)
+    np.testing.assert_array_equal(*found)
+    batch.clear()
+    assert batch.both_directions is False
+    tokens = np.array([5], np.int32)
+    assert plait.Batch.from_arrays(tokens, None, None, [True]).both_directions is False
+
+
 def test_a_batch_has_one_direction(tiny):
     batch = plait.Batch()
     batch.add_embeddings(rows_of(tiny), both_directions=True)

@@ -174,6 +174,21 @@ def test_tokens_of_several_sequences_stay_together(pipeline, ctx):
     assert same_caches(pipeline, ctx)
 
 
+def test_embeddings_that_attend_in_both_directions(pipeline, ctx):
+    rows = np.random.default_rng(4).normal(size=(9, ctx.model.n_embd)).astype(np.float32)
+    made = {}
+    for both in (True, False):
+        made[both] = plait.Batch()
+        for part, seq in ((rows[:4], [0, 1]), (rows[4:6], 1), (rows[6:], 3)):
+            made[both].add_embeddings(part, seq=seq, logits="all", both_directions=both)
+    causal = ctx.decode(made[False]).logits.copy()
+    ctx.kv.clear()
+    found = pipeline.decode(made[True]).logits
+    assert same_bits(found, ctx.decode(made[True]).logits)
+    assert not same_bits(found, causal)
+    assert same_caches(pipeline, ctx)
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 @pytest.mark.goal("G3")
 def test_the_work_of_a_killed_stage_is_done_again(pipeline, ctx, stage):
