@@ -173,7 +173,9 @@ class Pipeline(Closeable):
         rows, positions, sequences, wants = batch.to_arrays()
         if positions is None:
             positions = np.full(len(rows), -1, np.int32)
-        entries = Entries(positions.reshape(len(rows), -1), sequences, wants, batch.both_directions)
+        if positions.ndim == 1:
+            positions = positions[:, None]
+        entries = Entries(positions, sequences, wants, batch.both_directions)
         n_groups = len(self._arguments)
         groups = _independent(sequences, n_groups) if len(rows) else [np.arange(0)]
         parts = [(index, rows[index], entries.of(index)) for index in groups]
