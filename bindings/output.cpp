@@ -93,8 +93,9 @@ void bind_output(py::module_& m) {
 
 The arrays are views, without a copy, of memory that belongs to this output alone. They stay valid and
 unchanged while they exist, whatever the context does next. They are writable because some DLPack
-consumers require it; plait never reads or writes them again. torch.from_dlpack(output) and its
-counterparts in other libraries share the logits, or the embeddings if there are no logits.
+consumers require it. plait never writes them again; `out[i]` and notebooks read them, so change a copy.
+torch.from_dlpack(output) and its counterparts in other libraries share the logits, or the embeddings if
+there are no logits.
 
 len() returns the number of rows, and iteration yields the rows of logits. A notebook displays the most
 probable tokens of each row.)")

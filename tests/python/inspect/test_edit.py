@@ -181,6 +181,15 @@ def test_an_exception_in_a_function_ends_the_call_and_changes_nothing(tiny, plai
         assert same_bits(feed(ctx, IDS[9:]), plain[9:])
 
 
+def test_a_function_that_returns_nothing_is_told_what_to_return(tiny):
+    def change(rows):
+        rows += 1
+
+    message = rf"the function returned None; it must return the rows, an array of shape \(11, {tiny.n_embd}\)"
+    with context(tiny) as ctx, ctx.edit("l_out.0", change), pytest.raises(TypeError, match=message):
+        feed(ctx, tokens(11))
+
+
 def test_a_function_may_not_call_its_context(tiny):
     with context(tiny) as ctx, context(tiny) as other:
 
