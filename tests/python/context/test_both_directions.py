@@ -102,7 +102,7 @@ def test_it_is_recorded(data_dir, tmp_path, name):
     rows = rows_of(model, 9)
     batch = plait.Batch()
     batch.add_embeddings(rows[:4], seq=[0, 1], logits="all", both_directions=True)
-    batch.add_embeddings(rows[4:6], seq=1, pos=4, logits="all", both_directions=True)
+    batch.add_embeddings(rows[4:6], seq=[0, 1], pos=4, logits="all", both_directions=True)
     pos = np.array([[3, y, x, 0] for y in (3, 4) for x in (3, 4)][:3], np.int32)
     batch.add_embeddings(
         rows[6:], seq=2, pos=pos if name == "qwen2vl" else 3, logits="all", both_directions=True
