@@ -131,7 +131,7 @@ public:
     uint64_t version() const { return version_; }
 
     bool has_shifts() const { return n_shifted_ > 0; }
-    // True if the row has a pending shift, including a shift by 0.
+    // True if a rotation by a number other than 0 is pending for the row.
     bool is_shifted(int32_t row) const { return shifted_[at(row)] != 0; }
     // True if take_shifts() is to apply it: a sequence holds the row.
     bool applies_shift(int32_t row) const { return is_shifted(row) && ref_counts_[at(row)] > 0; }
@@ -212,7 +212,7 @@ private:
     std::vector<Position> positions_;  // [n_rows, axes]
     std::vector<int32_t> ordinals_;    // [n_rows] of the token in its sequence
     std::vector<int32_t> shifts_;      // [n_rows] pending shift
-    std::vector<uint8_t> shifted_;     // [n_rows] 1 if a shift is pending, including a shift by 0
+    std::vector<uint8_t> shifted_;     // [n_rows] 1 if the pending shift is not 0
     std::vector<int32_t> ref_counts_;  // [n_rows] number of sequences that hold the row
     std::vector<Sequence> sequences_;
     std::vector<SequenceId> touched_;  // sequences of the current step
