@@ -4,9 +4,9 @@ Supports the extensions of Hugging Face's apply_chat_template: raise_exception()
 tojson without HTML escapes, loop controls, {% generation %}. Templates come from untrusted files.
 They run in Jinja's sandbox with limits of text and time, beyond which ModelError is raised. Charged:
 each iteration of a loop; each text that is written; calls, filters and arithmetic, for the size of
-their operands and of the result that these allow; literals and slices, for their length; lists
-that are compared or hashed, for all that they contain. The size of a value counts characters and
-elements, shared parts each time that they occur.
+their operands and of the result that these allow, except filters that take constant time; literals
+and slices, for their length; lists that are compared or hashed, for all that they contain. The size
+of a value counts characters and elements, shared parts each time that they occur.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ _MULTIPLYING: Final = {
 }  # fmt: skip
 # Functions whose integers are values; those of all others can be counts or widths.
 _VALUES: Final = {
-    "", "+", "-", "/", "//", "%", "format", "format_map", "tojson", "string", "default", "d", "int", "float", "abs",
-    "round", "get", "dict", "Namespace", "_concat",
+    "", "+", "-", "/", "//", "%", "format", "format_map", "tojson", "string", "int", "float", "abs", "round", "get",
+    "dict", "Namespace", "_concat",
 }  # fmt: skip
+# Filters that take the same time for operands of any size. Many templates count the messages once per message.
+_CONSTANT: Final = ("length", "count", "first", "last", "default", "d")
 _COMPARING: Final = (
     "eq", "ne", "lt", "le", "gt", "ge", "==", "!=", "<", "<=", ">", ">=", "in", "equalto", "lessthan", "greaterthan",
 )  # fmt: skip
@@ -382,7 +384,8 @@ class _Environment(ImmutableSandboxedEnvironment):
             args, kwargs = self._limited(name, args, kwargs)
             if name == "format":
                 self.budget.charge_format(args[0])
-            self.budget.charge_call(name, (*args, *kwargs.values()))
+            operands = () if name in _CONSTANT else (*args, *kwargs.values())
+            self.budget.charge_call(name, operands)
             return function(*args, **kwargs)
 
         return charged

@@ -182,6 +182,17 @@ def test_ordinary_values_are_not_charged_as_widths(render):
                   "{{ [[1], [2]] | sum(start=[]) }}{{ messages[::-1][0].role }}") == "33[1, 2]user"  # fmt: skip
 
 
+def test_long_conversations_are_within_the_limits(render):
+    """Templates look at the number, the first or the last of all messages for each message."""
+    messages = [{"role": "user", "content": 2000 * "a"}] * 1000
+    template = (
+        "{% for message in messages[::-1] %}{% set index = messages|length - 1 - loop.index0 %}"
+        "{% if index != messages|count or (messages|first).role != (messages|default([])|last).role %}"
+        "{{ message.content }}{% endif %}{% endfor %}"
+    )
+    assert render(template, messages) == 2000 * 1000 * "a"
+
+
 def test_invalid_templates_are_refused(tiny, render):
     with pytest.raises(plait.UnsupportedError, match="no chat template"):
         _ = tiny.chat_template
