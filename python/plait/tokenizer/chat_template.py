@@ -58,6 +58,8 @@ _VALUES: Final = {
 }  # fmt: skip
 # Filters that take the same time for operands of any size. Many templates count the messages once per message.
 _CONSTANT: Final = ("length", "count", "first", "last", "default", "d")
+# Functions that copy references to the elements of their operands. Templates extend a list for each message.
+_SHALLOW: Final = ("+", "list", "reverse", "items", "get")
 _COMPARING: Final = (
     "eq", "ne", "lt", "le", "gt", "ge", "==", "!=", "<", "<=", ">", ">=", "in", "equalto", "lessthan", "greaterthan",
 )  # fmt: skip
@@ -205,7 +207,8 @@ class _Budget(threading.local):
     def charge_call(self, name: str, operands: Iterable[Any]) -> None:
         """Charge the max size of what a function of this name can return for these operands."""
         operands = list(operands)
-        sizes = [self.size(operand) for operand in operands]
+        size = _length if name in _SHALLOW else self.size
+        sizes = [size(operand) for operand in operands]
         amount = 1 + sum(sizes)
         if name in _MULTIPLYING:
             second, first = sorted([1, 1, *sizes])[-2:]
@@ -261,6 +264,10 @@ class _Budget(threading.local):
         for item in items:
             self.charge(1 + self.size(item))
             yield item
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, Collection) else 0
 
 
 class _Limited:

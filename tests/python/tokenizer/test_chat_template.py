@@ -183,12 +183,14 @@ def test_ordinary_values_are_not_charged_as_widths(render):
 
 
 def test_long_conversations_are_within_the_limits(render):
-    """Templates look at the number, the first or the last of all messages for each message."""
+    """Templates count all messages for each message, or look at the first, or extend a list by it."""
     messages = [{"role": "user", "content": 2000 * "a"}] * 1000
     template = (
+        "{% set ns = namespace(kept=[]) %}"
         "{% for message in messages[::-1] %}{% set index = messages|length - 1 - loop.index0 %}"
         "{% if index != messages|count or (messages|first).role != (messages|default([])|last).role %}"
-        "{{ message.content }}{% endif %}{% endfor %}"
+        "{% set ns.kept = ns.kept + [message] %}{% endif %}{% endfor %}"
+        "{% for message in ns.kept|reverse %}{{ message.get('content', '') }}{% endfor %}"
     )
     assert render(template, messages) == 2000 * 1000 * "a"
 
