@@ -495,10 +495,11 @@ class Scheduler(Closeable):
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
                 try:
-                    event = self._advance(part.request, token, logprob, row, more=agrees)
+                    read = part.request.advance(token, logprob)
                 except Exception as error:
                     self._pool.fail(part.request, error)
                     continue
+                event = self._event(part.request, token, logprob, row, *read, more=agrees)
                 events.append((part.request, event))
                 if agrees and part.request.draft is not None:
                     part.request.draft.acceptance.accepted += 1
@@ -510,8 +511,11 @@ class Scheduler(Closeable):
             depth += 1
         return events
 
-    def _advance(self, request: Request, token: int, logprob: float, row: Row, more: bool) -> Event:
-        text, reason = request.advance(token, logprob)
+    def _event(
+        self, request: Request, token: int, logprob: float, row: Row,
+        text: str, reason: str | None, more: bool,
+    ) -> Event:  # fmt: skip
+        """Return the event of a token, and end its request if it was the last one."""
         if reason is None and not more and self._pool.is_full(request):
             text, reason = text + request.flush(), "length"
         top = top_logprobs(row, request.n_top) if request.n_top else ()
