@@ -269,7 +269,8 @@ needed, also by to_bytes(), save() and keys(). Recurrent layers have room for th
 transaction over all n_seq_max sequences. The cache is not defragmented meanwhile.
 
 A handle opened in a block that is undone is closed; one closed in it is open again, with its
-adapters and its control vector, unless its object was deleted. Calls of other threads are part of the block too.
+adapters and its control vector, unless its object was deleted. Calls of other threads are part of
+the block too.
 
 Returns:
     A context manager, of which `rollback()` undoes the block.
