@@ -30,22 +30,15 @@ PositionRange hull(PositionRange a, PositionRange b) {
     return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
-// Returns an interval that contains what the positions of `freed`, which is not empty, become. Its
-// ends are unchecked. `first` is the new position of the first key, which they precede: where a
-// range was removed between them, later positions can move back beyond its beginning.
-PositionInterval repositioned(PositionRange freed, const Reposition& how, Position first) {
-    const PositionRange inside = intersection(freed, how.range);
-    if (empty(inside)) return {freed.begin, freed.end - 1};
-    PositionInterval result{how.unchecked(inside.begin), how.unchecked(inside.end - 1)};
-    if (inside.end < freed.end) {
-        result.begin = std::min<int64_t>(result.begin, inside.end);
-        result.last = std::max<int64_t>(result.last, freed.end - 1);
-    }
-    if (freed.begin < inside.begin) {
-        result.begin = std::min<int64_t>(result.begin, freed.begin);
-        result.last = std::max<int64_t>(result.last, std::min(inside.begin, first) - 1);
-    }
-    return result;
+// Returns the interval of what the positions of `freed`, which is not empty, become. Its ends are
+// unchecked. Without a full part, which would refuse it, the range can move the first positions
+// beyond the last one; the interval then does not contain them.
+PositionInterval repositioned(PositionRange freed, const Reposition& how) {
+    const auto moved = [&](Position p) {
+        return how.range.contains(p) ? how.unchecked(p) : int64_t{p};
+    };
+    const int64_t last = moved(freed.end - 1);
+    return {std::min(moved(freed.begin), last), last};
 }
 
 // Returns the position, or the end of a range, after `gap` has been removed and closed.
@@ -75,6 +68,11 @@ SlidingPart::SlidingPart(const MemoryLayout& layout, std::vector<uint8_t> groups
                          const MemoryOptions& options)
     : AttentionPart(layout, groups, options),
       window_(layout.groups[groups.at(0)].window),
+      beside_full_(std::ranges::any_of(layout.groups,
+                                       [&](const GroupInfo& group) {
+                                           return group.kind == layout.groups[groups.at(0)].kind &&
+                                                  !frees_rows(group.window, options);
+                                       })),
       n_ctx_(options.n_ctx),
       freed_(static_cast<size_t>(options.n_seq_max), PositionRange{0, 0}) {}
 
@@ -196,14 +194,14 @@ size_t SlidingPart::check_reposition(SequenceId sequence, const Reposition& how)
     table_.save(sequence);
     const PositionRange old = freed_positions(sequence);
     if (empty(old)) return n_moves;
-    const Position first = how(position_of(sequence, 0));
-    const PositionInterval now = repositioned(old, how, first);
-    if (now.begin < 0)
-        throw InvalidArgument(text("position ", std::max(old.begin, how.range.begin),
-                                   " of sequence ", sequence, " would become ", now.begin,
+    const PositionInterval now = repositioned(old, how);
+    if (!beside_full_ && now.begin < 0)
+        throw InvalidArgument(text("position ", old.begin, " of sequence ", sequence,
+                                   " would become ", now.begin,
                                    "; positions must not be negative"));
-    if (now.last > first)
-        throw InvalidArgument(text("a position of sequence ", sequence, " before ", old.end,
+    const Position first = how(position_of(sequence, 0));
+    if (!beside_full_ && now.last > first)
+        throw InvalidArgument(text("position ", old.end - 1, " of sequence ", sequence,
                                    " would become ", now.last, ", after the next token's position ",
                                    first));
     const Position last = how(position_of(sequence, table_.n_keys(sequence) - 1));
@@ -219,8 +217,9 @@ void SlidingPart::reposition(SequenceId sequence, const Reposition& how,
     AttentionPart::reposition(sequence, how, moves);
     PositionRange& range = freed(sequence);
     if (!empty(range)) {
-        const PositionInterval now = repositioned(range, how, position_of(sequence, 0));
-        range = {static_cast<Position>(now.begin), static_cast<Position>(now.last + 1)};
+        const PositionInterval now = repositioned(range, how);
+        range = normalized({static_cast<Position>(std::max<int64_t>(now.begin, 0)),
+                            static_cast<Position>(now.last + 1)});
     }
     free_unseen_keys(sequence);
 }

@@ -79,6 +79,9 @@ private:
     void free_unseen_keys(SequenceId s) noexcept;
 
     Window window_;
+    // True if a part that stores all positions checks each change of positions, too. This part knows
+    // only a range of those that it has freed, in which some may have been removed.
+    bool beside_full_;
     int64_t n_ctx_;
     // [n_sequences] the range of positions whose keys were freed; {0, 0} if none. The last key of a
     // sequence is never freed.
