@@ -34,14 +34,8 @@ _REFUSED: Final = {
     "function_call": "use tool_choice",
     "audio": "the server replies with text",
 }
-_OWN_VARIABLES: Final = (
-    "self",
-    "model",
-    "messages",
-    "tools",
-    "template",
-    "placeholder",
-)  # of render()
+# Parameters of render() that are no variables of a template.
+_OWN_VARIABLES: Final = ("self", "model", "messages", "tools", "template", "placeholder")
 
 
 class BadRequest(ValueError):
@@ -313,9 +307,8 @@ def _sampler(body: Mapping[str, Any]) -> Sampler:
         if found is not None:
             if isinstance(found, bool) or not isinstance(found, int | float):
                 raise BadRequest(f"{key}: expected a number, got {type(found).__name__}", key)
-            given[name] = (
-                max(found, 0) if key == "top_k" else found
-            )  # vLLM, llama-server: -1 keeps all
+            # As in vLLM and llama-server, a negative top_k keeps all tokens.
+            given[name] = max(found, 0) if key == "top_k" else found
     if body.get("seed") is not None:
         given["seed"] = number(body, "seed", None, -(1 << 63), (1 << 64) - 1) % (1 << 64)
     bias = value(body, "logit_bias", Mapping, None)

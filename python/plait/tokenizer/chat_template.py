@@ -51,7 +51,7 @@ _COMPUTED: Final = re.compile(r"\{[^{}]*\{|%(\([^)]*\))?[-#0 +.\d]*\*")  # "{:{}
 _MULTIPLYING: Final = {
     "replace", "join", "indent", "format", "format_map", "%", "translate", "wordwrap",
 }  # fmt: skip
-# Functions whose integers are values; those of all others can be counts or widths.
+# Functions whose integer operands do not multiply the result. Those of all others may be counts or widths.
 _VALUES: Final = {
     "", "+", "-", "/", "//", "%", "format", "format_map", "tojson", "string", "int", "float", "abs", "round", "get",
     "dict", "Namespace", "_concat",
@@ -427,9 +427,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         return value
 
     def _searched(self, value: Any) -> Any:
-        return (
-            value if isinstance(value, dict) else self._compared(value)
-        )  # `in` hashes only the key
+        # In a mapping, `in` hashes the key and compares nothing else.
+        return value if isinstance(value, dict) else self._compared(value)
 
     def _sum(self, items: Iterable[Any], attribute: Any = None, start: Any = 0) -> Any:
         if attribute is not None:

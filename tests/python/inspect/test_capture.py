@@ -240,7 +240,7 @@ def test_shapes_of_values_by_both_spellings(tiny: plait.Model) -> None:
 
 
 def test_given_embeddings_are_the_value_inp_embd(any_model):
-    """Captures and edits see rows that a batch gives as they see those of tokens."""
+    """Captures and edits apply to embeddings in a batch as they do to those of tokens."""
     if any_model.arch.startswith(("t5", "qwen3vl")):
         pytest.skip(
             "decode() needs the output of encode(), or embeddings have parts for several layers"
