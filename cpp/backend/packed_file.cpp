@@ -62,9 +62,9 @@ bool make_room(const fs::path& folder, const std::string& boot, uint64_t needed)
     uint64_t used = 0, freed = 0;
     for (const Entry& file : files) used += file.bytes;
     std::vector<fs::path> unneeded;
+    const std::string prefix_of_boot = text(prefix_of_machine(), boot);
     for (const Entry& file : files) {
-        const std::string name = file.path.filename().string();
-        const bool old = !name.starts_with(text(prefix_of_machine(), boot));
+        const bool old = !file.path.filename().string().starts_with(prefix_of_boot);
         if (!old && used - freed + needed <= PackedFile::kMaxFolderBytes) continue;
         unneeded.push_back(file.path);
         freed += file.bytes;
