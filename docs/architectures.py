@@ -269,8 +269,8 @@ ARCHITECTURES = {
         "unified",
     ),
     "llama4": Entry(
-        "Llama 4 Scout, Maverick",
-        "chunks of positions; queries that grow with the position; one expert per token",
+        "Llama 4 Scout, Maverick, MobileLLM-R1",
+        "chunks of positions; queries that grow with the position; one expert per token; MobileLLM has neither",
         "sliding or unified",
     ),
     "mamba": Entry(

@@ -34,7 +34,7 @@ std::span<const Microbatch> Split::cut(const PreparedBatch& batch, const SplitPo
             std::sort(order_.begin() + static_cast<std::ptrdiff_t>(begin),
                       order_.begin() + static_cast<std::ptrdiff_t>(end));
         } else if (policy.constant_coupling && batch.sequences.size() > batch.size()) {
-            end = end_of_coupling(batch, begin, end);
+            if (const auto found = find_coupling_end(batch, begin, end)) end = found->index;
         }
         Microbatch& microbatch = next_microbatch();
         microbatch.first_output = n_outputs;
@@ -45,32 +45,27 @@ std::span<const Microbatch> Split::cut(const PreparedBatch& batch, const SplitPo
     return {microbatches_.data(), n_used_};
 }
 
-// Returns the first index in [begin, end) of an entry that shares a sequence with an earlier entry
-// of the range but does not have the same sequences; `end` if there is none.
-size_t Split::end_of_coupling(const PreparedBatch& batch, size_t begin, size_t end) {
+// Returns the first end of constant coupling in [begin, end) of order_; nullopt if there is none.
+std::optional<Split::CouplingEnd> Split::find_coupling_end(const PreparedBatch& batch, size_t begin,
+                                                           size_t end) {
     entry_of_.assign(batch.next.size(), kNoEntry);
     for (size_t i = begin; i < end; ++i) {
         const auto ids = batch.sequences_of(order_[i]);
         for (const SequenceId s : ids) {
             uint32_t& before = entry_of_[static_cast<size_t>(s)];
             if (before != kNoEntry && !std::ranges::equal(batch.sequences_of(before), ids))
-                return i;
+                return CouplingEnd{i, s};
             before = order_[i];
         }
     }
-    return end;
+    return std::nullopt;
 }
 
 void Split::check_coupling(const PreparedBatch& batch) {
     if (batch.sequences.size() == batch.size()) return;
-    const size_t wrong = end_of_coupling(batch, 0, batch.size());
-    if (wrong == batch.size()) return;
-    const auto ids = batch.sequences_of(wrong);
-    const auto shared = std::ranges::find_if(ids, [&](SequenceId s) {
-        return entry_of_[static_cast<size_t>(s)] != kNoEntry &&
-               !std::ranges::equal(batch.sequences_of(entry_of_[static_cast<size_t>(s)]), ids);
-    });
-    throw BatchError(text("sequence ", *shared,
+    const auto found = find_coupling_end(batch, 0, batch.size());
+    if (!found) return;
+    throw BatchError(text("sequence ", found->sequence,
                           " shares some of its tokens with another sequence; ",
                           "where tokens attend to later ones, it must share all of them or none"));
 }

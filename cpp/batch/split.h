@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -51,7 +52,14 @@ private:
     Microbatch& next_microbatch();
     void fill(Microbatch& microbatch, const PreparedBatch& batch,
               std::span<const uint32_t> entries);
-    size_t end_of_coupling(const PreparedBatch& batch, size_t begin, size_t end);
+    // Where constant coupling ends: the index in order_ of an entry, and its sequence that belongs
+    // to other sequences in an earlier entry.
+    struct CouplingEnd {
+        size_t index;
+        SequenceId sequence;
+    };
+    std::optional<CouplingEnd> find_coupling_end(const PreparedBatch& batch, size_t begin,
+                                                 size_t end);
     void clear_slots(const Microbatch& microbatch);
 
     std::vector<Microbatch> microbatches_;

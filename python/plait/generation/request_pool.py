@@ -84,6 +84,7 @@ class RequestPool:
     def drop_cancelled(self) -> None:
         """Read the inbox, and end the requests that were cancelled."""
         self._read_inbox()
+        ended = False
         while self.cancelled:
             request = self.cancelled.popleft()
             if request.done:
@@ -92,6 +93,8 @@ class RequestPool:
                 self._read_inbox()  # the request may have arrived since
                 self._remove_waiting(request)
             self.end(request, "cancelled")
+            ended = True
+        if ended:
             self.prefixes.sweep()  # no step may follow
 
     def end_all(self, reason: str, error: BaseException | None = None) -> None:

@@ -220,6 +220,10 @@ def _prepared(message: Any, index: int, image_parts: bool) -> dict[str, Any]:
         )
     calls = found.get("tool_calls")
     if calls:
+        if not isinstance(calls, list | tuple):
+            raise TypeError(
+                f"render: message {index}: tool_calls: expected a list of mappings or ToolCalls, got {kind(calls)}"
+            )
         found["tool_calls"] = [_call(call, index) for call in calls]
     if found.get("reasoning_content") and not (calls and found["content"]):
         found.setdefault("thinking", found["reasoning_content"])
@@ -240,9 +244,11 @@ def _part(part: Any, index: int) -> str:
 def _call(call: Any, index: int) -> dict[str, Any]:
     """Return a tool call whose arguments are an object instead of JSON text, as templates expect."""
     if not isinstance(call, Mapping):
-        call = call.to_dict() if hasattr(call, "to_dict") else None
-    if call is None:
-        raise TypeError(f"render: message {index}: tool_calls: expected mappings or ToolCalls")
+        if not hasattr(call, "to_dict"):
+            raise TypeError(
+                f"render: message {index}: tool_calls: expected mappings or ToolCalls, got {kind(call)}"
+            )
+        call = call.to_dict()
     found = dict(call)
     function = dict(found["function"]) if isinstance(found.get("function"), Mapping) else found
     if isinstance(function.get("arguments"), str):

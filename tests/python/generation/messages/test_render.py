@@ -171,6 +171,12 @@ def test_a_template_of_the_caller_and_wrong_messages(tmp_path):
         render(model, [{"role": "user", "content": [{"type": "image_url"}]}], template=JOINED)
     with pytest.raises(TypeError, match="content: expected a str"):
         render(model, [{"role": "user", "content": 5}], template=JOINED)
+    for calls, wrong in (
+        (5, "a list of mappings or ToolCalls, got int"),
+        ([5], "or ToolCalls, got int"),
+    ):
+        with pytest.raises(TypeError, match=f"message 0: tool_calls: expected .*{wrong}"):
+            render(model, [{"role": "assistant", "tool_calls": calls}], template=JOINED)
     with pytest.raises(TypeError, match="expected a list of mappings, got str"):
         render(model, "hello", template=JOINED)
     with pytest.raises(ValueError, match="empty text"):
