@@ -70,7 +70,7 @@ def choose_types(
     matrices as the sum. Of the resulting choice and all single types of at most the given size and at least 80 % of it,
     the one with the least measured divergence is returned. Types of less than half the given bits are considered only
     if no other choice is small enough. Needs room for one copy of the model in the folder for temporary files, and time
-    for one pass over the text per matrix.
+    for one pass over the text per matrix. Nothing is kept in the folder of packed weights.
 
     Args:
         model: The model, with float weights.
@@ -238,7 +238,7 @@ class _Meter:
     def _measured(self, types: Plan) -> float:
         path = self._folder / "candidate.gguf"
         write_plan(self._model, path, types, self._imatrix)
-        candidate = self._logprobs(Model(path))
+        candidate = self._logprobs(Model(path, packed_cache=False))
         path.unlink()
         total = sum(
             float((np.exp(p) * (p.astype(np.float64) - q)).sum())

@@ -283,6 +283,15 @@ def test_an_interrupted_choice_of_types_continues(tiny, tmp_path):
     assert len(kept.read_bytes()) > 1.9 * len(complete)  # another text: everything was
 
 
+def test_measurements_keep_no_packed_weights(tiny, tmp_path, monkeypatch):
+    def opened(path, packed_cache=tmp_path):  # a folder that is named keeps models of every size
+        return plait.Model(path, packed_cache=packed_cache)
+
+    monkeypatch.setattr("plait.evaluation.budget.Model", opened)
+    quant.choose_types(tiny, list(range(5, 21)), 8, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_files_are_not_taken_for_measurements(floats, text, tmp_path):
     for content in (b"GGUF", b"1\n", b'{"key": "a"}\n', b'{"key": "a", "value": "b"}\n', b"\xff\n"):
         other = tmp_path / "other"
