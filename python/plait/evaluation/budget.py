@@ -220,8 +220,9 @@ class _Meter:
 
     def _logprobs(self, model: Model) -> list[npt.NDArray[np.float32]]:
         found = []
+        longest = max(map(len, self._windows))
         with closing(
-            Context(model, n_ctx=max(map(len, self._windows)), type_k="f32", type_v="f32")
+            Context(model, n_ctx=longest, n_batch=longest, type_k="f32", type_v="f32")
         ) as ctx:
             for tokens in self._windows:
                 with ctx.sequence() as seq:

@@ -165,7 +165,7 @@ def compare(ctx_a: Context, ctx_b: Context, text: Text) -> Comparison:
     sums = {name: _Sums() for name in names}
     logits = _Sums()
     kl, n_same = 0.0, 0
-    step = _tokens_at_once(ctx_a, names)
+    step = min(_tokens_at_once(ctx, names) for ctx in (ctx_a, ctx_b))
     with ctx_a.sequence() as a, ctx_b.sequence() as b:
         for begin in range(0, len(ids), step):
             part = ids[begin : begin + step]

@@ -69,7 +69,7 @@ def importance_matrix(
     size = min(size, len(ids))
     windows = [ids[i : i + size] for i in range(0, len(ids) - size + 1, size)]
     with (
-        closing(Context(model, n_ctx=size)) as ctx,
+        closing(Context(model, n_ctx=size, n_batch=size)) as ctx,
         Progress(progress, size * len(windows), "token") as bar,
     ):
         inputs = _inputs(model, set(ctx.value_names()))

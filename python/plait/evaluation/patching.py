@@ -254,7 +254,7 @@ class _Sweep:
 
     def _add_passed_parts(self) -> None:
         """Append what layers pass on beside the residual stream, such as the first values of RWKV-7."""
-        with self._context(layers=range(1)) as ctx:
+        with self._context(layers=range(1), n_batch=self._n) as ctx:
             batch = Batch()
             batch.add_sequence(self._corrupted, logits="all")
             extra = ctx.decode(batch).embeddings[:, self._model.n_embd :]

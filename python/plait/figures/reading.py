@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TextReading:
-    """Decodes a text once in an empty sequence and captures values of the given roles.
+    """Decodes a text in an empty sequence, in parts of n_batch tokens, and captures values of the given roles.
 
     Args:
         model: A Model, for which a context is created, or a Context.
@@ -54,9 +54,12 @@ class TextReading:
             raise UnsupportedError(f"a {self.model.arch} model has no {' or '.join(self._roles)}")
         self._names = set(names)
         with ctx.sequence() as seq, ctx.capture(*names) as seen:
-            batch = Batch()
-            batch.add_sequence(self._ids, seq=seq, logits="all")
-            self.logits = ctx.decode(batch).logits
+            parts = []
+            for begin in range(0, len(self._ids), ctx.n_batch):
+                batch = Batch()
+                batch.add_sequence(self._ids[begin : begin + ctx.n_batch], seq=seq, logits="all")
+                parts.append(ctx.decode(batch).logits)
+        self.logits = None if parts[0] is None else np.concatenate(parts)
         self._seen = seen
         return self
 

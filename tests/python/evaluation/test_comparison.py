@@ -61,6 +61,12 @@ def test_the_statistics_are_those_of_numpy(
     assert first in str(report)
 
 
+def test_parts_fit_both_contexts(tiny: plait.Model) -> None:
+    with plait.Context(tiny, n_ctx=64) as a, plait.Context(tiny, n_ctx=64, n_batch=4) as b:
+        assert plait.compare(a, b, IDS).first_difference is None
+        assert plait.compare(b, a, IDS).first_difference is None
+
+
 def test_an_edit_is_found(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=64) as a, plait.Context(tiny, n_ctx=64) as b:
         with b.edit("l_out.1", np.full(tiny.n_embd, 0.5, np.float32)):

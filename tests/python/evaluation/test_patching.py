@@ -117,6 +117,12 @@ def test_metrics_and_selections(tiny: plait.Model) -> None:
     assert "2 layers and 3 positions" in repr(sweep)
 
 
+def test_texts_may_be_longer_than_the_usual_batch(tiny: plait.Model) -> None:
+    ids = [5 + i % 90 for i in range(2049)]
+    sweep = plait.patch_sweep(tiny, ids, [*ids[:-1], 7], layers=[0], positions=[len(ids) - 1])
+    assert sweep.values.shape == (1, 1, tiny.n_vocab)
+
+
 def test_restoring_the_last_row_restores_the_run(tiny: plait.Model) -> None:
     clean, corrupted = prompts(tiny)
     sweep = plait.patch_sweep(tiny, clean, corrupted)

@@ -157,6 +157,14 @@ def test_attention_in_a_context_leaves_nothing(demo_model):
         assert ctx.kv.n_used == 0
 
 
+@pytest.mark.parametrize("function", [attention, logit_lens])
+def test_texts_longer_than_a_batch_are_read_in_parts(demo_model, function):
+    with plait.Context(demo_model, n_ctx=64, n_batch=4) as ctx:
+        found, alone = function(ctx, TEXT), function(demo_model, TEXT)
+    name = "weights" if function is attention else "logprobs"
+    np.testing.assert_allclose(getattr(found, name), getattr(alone, name), atol=1e-4)
+
+
 def test_the_last_layer_of_the_lens_is_the_model(demo_model):
     found = logit_lens(demo_model, TEXT)
     assert found.logprobs.shape == (demo_model.n_layer, len(found.tokens), demo_model.n_vocab)

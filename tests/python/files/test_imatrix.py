@@ -283,6 +283,16 @@ def test_an_interrupted_choice_of_types_continues(tiny, tmp_path):
     assert len(kept.read_bytes()) > 1.9 * len(complete)  # another text: everything was
 
 
+def test_windows_may_be_longer_than_the_usual_batch(tiny):
+    def stop(done, total):
+        raise ZeroDivisionError
+
+    ids = [5 + i % 90 for i in range(2049)]
+    assert quant.importance_matrix(tiny, ids, window=len(ids)).chunk_size == len(ids)
+    with pytest.raises(ZeroDivisionError):  # after the first measurement
+        quant.choose_types(tiny, ids, 8, window=len(ids), progress=stop)
+
+
 def test_measurements_keep_no_packed_weights(tiny, tmp_path, monkeypatch):
     def opened(path, packed_cache=tmp_path):  # a folder that is named keeps models of every size
         return plait.Model(path, packed_cache=packed_cache)
