@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
 _DEFAULT_N_CTX = 2048
+# Names that the harness accepts for the max number of tokens, in its order of precedence.
+_MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 
 
 @register_model("plait")
@@ -51,10 +53,10 @@ class PlaitLM(LM):  # type: ignore[misc]
         model: Path of the file, "demo" for the model inside the package, or "hf:owner/name" or
             "hf:owner/name:file" for a model of the Hugging Face hub.
         pretrained: Another name for `model`.
-        n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the
-            training length.
+        n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the training length, or 2048
+            if the file has none.
         n_seq_max: Number of generations at a time.
-        max_gen_toks: Max tokens per generation, unless the task specifies it.
+        max_gen_toks: Max tokens per generation, unless the task specifies it; at most n_ctx - 1.
         seed: Seed of tasks that sample; see generate_until().
         receipt: Path of a receipt of all that is computed, for plait.verify(); see Context.record(). It is written anew
             after each group of requests.
@@ -195,7 +197,7 @@ class PlaitLM(LM):  # type: ignore[misc]
             context, options = request.args[0], dict(request.args[1])
             until = options.get("until") or []
             stops.append([stop for stop in ([until] if isinstance(until, str) else until) if stop])
-            limits.append(min(int(options.get("max_gen_toks", self.max_gen_toks)), self.n_ctx - 1))
+            limits.append(min(self._max_tokens(options), self.n_ctx - 1))
             prompts.append(self._beginning(context)[-(self.n_ctx - limits[-1]) :])
             samplers.append(self._sampler(options))
             repeated = (tuple(prompts[-1]), samplers[-1])
@@ -216,9 +218,14 @@ class PlaitLM(LM):  # type: ignore[misc]
         if self._receipt is not None and self._receipt_path is not None:
             self._receipt.save(self._receipt_path)
 
+    def _max_tokens(self, options: dict[str, Any]) -> int:
+        """Return the max number of tokens in a task's options."""
+        given = [options[name] for name in _MAX_TOKENS if options.get(name) is not None]
+        return int(given[0] if given else self.max_gen_toks)
+
     def _sampler(self, options: dict[str, Any]) -> Sampler | None:
-        """Return the sampler of a task's options; equal options share one."""
-        if not options.get("do_sample", False) or not options.get("temperature", 0):
+        """Return the sampler of a task's options; equal options share one. A temperature alone requests sampling."""
+        if options.get("do_sample") is False or not options.get("temperature", 0):
             return None
         names: dict[str, Any] = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "min_p": 0.0}
         chosen: dict[str, Any] = {
@@ -276,6 +283,8 @@ class PlaitLM(LM):  # type: ignore[misc]
         """Encode a text with the token that the vocabulary adds before it, but without the one it adds after it."""
         tokenizer = self.model.tokenizer
         ids = [int(token) for token in self._encode(text)]
+        if tokenizer.add_bos and ids[:2] == [tokenizer.bos] * 2:
+            del ids[0]  # the text begins with BOS itself, as from a chat template
         if tokenizer.add_eos and ids and ids[-1] == tokenizer.eos:
             ids.pop()
         return ids or [self.prefix_token_id]

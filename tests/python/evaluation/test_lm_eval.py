@@ -113,6 +113,34 @@ def test_generation_ends_at_the_stop_texts_of_the_task(lm):
     assert lm.generate_until(requests, disable_tqdm=True) == texts
 
 
+def test_texts_that_begin_with_bos_get_no_other(lm):
+    found = lm.loglikelihood([ask(STORY, " Oslo"), ask("<s>" + STORY, " Oslo")], disable_tqdm=True)
+    assert found[0] == found[1]
+    options = {"max_gen_toks": 5}
+    texts = lm.generate_until([ask(STORY, options), ask("<s>" + STORY, options)], disable_tqdm=True)
+    assert texts[0] == texts[1]
+
+
+def test_a_temperature_requests_sampling(lm):
+    options = {"max_gen_toks": 12, "temperature": 2.0}
+    requests = [
+        ask("The", options | more) for more in ({}, {"do_sample": True}, {"do_sample": False})
+    ]
+    alone, sampled, greedy = lm.generate_until(requests, disable_tqdm=True)
+    assert greedy == lm.generate_until([ask("The", {"max_gen_toks": 12})], disable_tqdm=True)[0]
+    assert alone != greedy
+    assert sampled != greedy
+
+
+@pytest.mark.parametrize("name", ["max_new_tokens", "max_tokens", "max_completion_tokens"])
+def test_other_names_of_the_max_number_of_tokens(lm, name):
+    requests = [
+        ask(STORY, {name: 2, "max_gen_toks": None}),
+        ask(STORY, {name: 9, "max_gen_toks": 2}),
+    ]
+    assert lm.generate_until(requests, disable_tqdm=True) == [" Tom lives"] * 2
+
+
 def test_repeated_requests_are_different_samples(lm):
     options = {"max_gen_toks": 12, "until": [], "do_sample": True, "temperature": 2.0}
     one, other = ask("The", options), ask("Tom", options)
