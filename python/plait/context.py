@@ -175,8 +175,8 @@ class Context(_core.Context, Closeable):  # noqa: D101
                 receives a dict of names to float32 arrays for each call; an exception that it
                 raises ends the call and leaves the cache unchanged, and it must not call this
                 context. A path is a directory, in which each value gets a file such as
-                "blk.3.l_out.npy", readable with np.load(mmap_mode="r") at any time. None keeps the
-                rows in memory.
+                "blk.3.l_out.npy", readable with np.load(mmap_mode="r") at any time. Files of these
+                names are replaced when the block is entered. None keeps the rows in memory.
 
         Returns:
             A context manager and mapping from names to float32 arrays (n_tokens, ...): the rows of

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -57,9 +56,15 @@ class Capture(_core.Capture, Mapping[str, Rows], metaclass=_Type):
             shapes = {name: context.value_shape(name) for name in self.names}
             self._sink = NpyFiles(Path(sink), shapes)
 
-    if TYPE_CHECKING:
-
-        def __enter__(self) -> Capture: ...
+    def __enter__(self) -> Capture:
+        super().__enter__()
+        if isinstance(self._sink, NpyFiles):
+            try:
+                self._sink.create()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+        return self
 
     def __getitem__(self, name: str) -> Rows:
         wanted = current_name(name) if isinstance(name, str) else name

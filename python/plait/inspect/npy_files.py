@@ -14,27 +14,37 @@ _HEADER_BYTES = 128
 class NpyFiles:
     """A directory with one .npy file of float32 rows for each name.
 
-    Calling the object appends rows. A file is complete after each call, so np.load(mmap_mode="r") can read it at any
-    time. If a call fails, the rows that it wrote are not counted, and the next call overwrites them.
+    create() makes the files, and calling the object appends rows. A file is complete after each call, so
+    np.load(mmap_mode="r") can read it at any time. If a call fails, the rows that it wrote are not counted, and the
+    next call overwrites them.
 
     Args:
-        folder: The directory, which is created if needed. Existing files of these names are replaced.
+        folder: The directory.
         shapes: The shape of one row, by name. The file of a name is `name`.npy.
-
-    Raises:
-        OSError: A file cannot be written.
     """
 
     def __init__(self, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._shapes = dict(shapes)
         self._n_rows = dict.fromkeys(shapes, 0)
-        for name in shapes:
+
+    def create(self) -> None:
+        """Create the directory if needed, and files without rows. Existing files of these names are replaced.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for name in self._shapes:
             self._path(name).write_bytes(self._header(name, 0))
+            self._n_rows[name] = 0
 
     def __call__(self, rows: Mapping[str, npt.NDArray[np.float32]]) -> None:
-        """Append the rows of each name."""
+        """Append the rows of each name.
+
+        Raises:
+            OSError: A file cannot be written.
+        """
         for name, array in rows.items():
             row_bytes = 4 * int(np.prod(self._shapes[name], dtype=np.int64))
             with self._path(name).open("r+b") as file:

@@ -675,3 +675,24 @@ def test_files_as_sink(tiny, tmp_path):
         with ctx.capture("l_out.0", sink=folder):  # replaces the file
             pass
         assert np.load(folder / "blk.0.l_out.npy", mmap_mode="r").shape == (0, tiny.n_embd)
+
+
+def test_files_are_replaced_when_the_block_is_entered(tiny, tmp_path):
+    file = tmp_path / "blk.0.l_out.npy"
+    with context(tiny) as ctx:
+        with ctx.capture("l_out.0", sink=tmp_path) as first:
+            ctx.decode(batch((tokens(3), 0)))
+            with pytest.raises(ValueError, match="another capture of this context is open"):
+                ctx.capture("l_out.0", sink=tmp_path).__enter__()
+            ctx.decode(batch((tokens(2), 0)))
+        ctx.capture("l_out.0", sink=tmp_path)
+        rows = np.load(file)
+        assert rows.shape == (5, tiny.n_embd)
+        assert rows.any(axis=1).all()
+        with first:
+            ctx.decode(batch((tokens(4), 0)))
+        assert np.load(file).shape == (4, tiny.n_embd)
+        with pytest.raises(OSError, match=file.name):
+            ctx.capture("l_out.0", sink=file).__enter__()
+        with ctx.capture("l_out.0"):  # the failed one is closed
+            pass
