@@ -39,7 +39,8 @@ class Comparison:
             all values and logits have the same bits.
         layers: Structured array with one row per value, in order of computation. Its fields are
             `name`; `max_abs`, the largest absolute difference of an element; `rms`, the root mean
-            square of the differences; and `cosine`, the cosine of the angle between both values.
+            square of the differences; and `cosine`, the cosine of the angle between both values; NaN
+            if one of them is all zeros.
         kl: Mean divergence of the second run's next-token distributions from the first's, in nats.
         top1_agreement: Share of the tokens after which both have the same most likely token.
         max_logit_error: Largest difference of a logit.
@@ -86,7 +87,7 @@ class Comparison:
             f"KL divergence {self.kl:.6f} nats, same most likely token {self.top1_agreement:.2%}, largest error of a "
             f"logit {self.max_logit_error:.4g}, over {self.n_tokens} tokens",
         ]
-        worst = sorted(self.layers, key=lambda row: row["cosine"])[:5]
+        worst = sorted(self.layers, key=lambda row: np.nan_to_num(row["cosine"], nan=-2.0))[:5]
         lines += [
             f"  {row['name']}: max {row['max_abs']:.4g}, rms {row['rms']:.4g}, cosine {row['cosine']:.6f}"
             for row in worst
@@ -162,6 +163,8 @@ def compare(ctx_a: Context, ctx_b: Context, text: Text) -> Comparison:
     ids = _checked_ids(ctx_a, ctx_b, text)
     known = set(ctx_b.value_names())
     names = [name for name in ctx_a.value_names() if name in known and not _is_skipped(name)]
+    for name in names:
+        _expect_same(f"the shape of {name}", ctx_a.value_shape(name), ctx_b.value_shape(name))
     sums = {name: _Sums() for name in names}
     logits = _Sums()
     kl, n_same = 0.0, 0
@@ -193,12 +196,7 @@ def compare(ctx_a: Context, ctx_b: Context, text: Text) -> Comparison:
 def _checked_ids(ctx_a: Context, ctx_b: Context, text: Text) -> list[int]:
     a, b = ctx_a.model, ctx_b.model
     for name in ("arch", "n_layer", "n_embd"):
-        ours, theirs = getattr(a, name), getattr(b, name)
-        if ours != theirs:
-            raise ValueError(
-                f"compare: the models differ: {name} is {ours!r} and {theirs!r}; compare models of one architecture "
-                f"and shape"
-            )
+        _expect_same(name, getattr(a, name), getattr(b, name))
     ids = common_ids(a, b, text, True, True, "compare")
     n_ctx = min(ctx_a.n_ctx, ctx_b.n_ctx)
     if not 1 <= len(ids) <= n_ctx:
@@ -206,6 +204,14 @@ def _checked_ids(ctx_a: Context, ctx_b: Context, text: Text) -> list[int]:
             f"compare: the text has {len(ids)} tokens; it must have 1 to n_ctx = {n_ctx}"
         )
     return ids
+
+
+def _expect_same(what: str, ours: object, theirs: object) -> None:
+    if ours != theirs:
+        raise ValueError(
+            f"compare: the models differ: {what} is {ours!r} and {theirs!r}; compare models of one architecture "
+            f"and shape"
+        )
 
 
 def _values(

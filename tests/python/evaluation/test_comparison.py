@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import plait
 import pytest
 from plait.numerics import log_softmax
+
+from python import gguf_writer
 
 IDS = np.random.default_rng(3).integers(3, 280, 40).tolist()
 
@@ -61,6 +65,20 @@ def test_the_statistics_are_those_of_numpy(
     assert first in str(report)
 
 
+def test_the_summary_begins_with_values_without_an_angle(tiny: plait.Model) -> None:
+    with (
+        plait.Context(tiny, n_ctx=64) as a,
+        plait.Context(tiny, n_ctx=64) as b,
+        b.edit("ffn_out.1", np.zeros(tiny.n_embd, np.float32), "replace"),
+    ):
+        report = plait.compare(a, b, IDS)
+    cosines = report.layers["cosine"]
+    assert np.isnan(cosines).sum() == 1
+    shown = [float(line.split()[-1]) for line in str(report).splitlines()[2:]]
+    expected = [np.nan, *np.sort(cosines)[:4]]
+    np.testing.assert_allclose(shown, expected, atol=1e-6)
+
+
 def test_parts_fit_both_contexts(tiny: plait.Model) -> None:
     with plait.Context(tiny, n_ctx=64) as a, plait.Context(tiny, n_ctx=64, n_batch=4) as b:
         assert plait.compare(a, b, IDS).first_difference is None
@@ -108,6 +126,24 @@ def test_misuse(tiny: plait.Model, demo_model: plait.Model) -> None:
         with pytest.raises(plait.CacheFull):
             plait.compare(a, a, [5, 6])
         held.close()
+
+
+def test_models_of_other_shapes_are_refused(tiny: plait.Model, tmp_path: Path) -> None:
+    half = gguf_writer.N_FFN // 2
+    metadata = gguf_writer.llama_metadata() | {"llama.feed_forward_length": half}
+    weights = gguf_writer.llama_weights()
+    for name, rows in weights.items():
+        if "ffn_down" in name:
+            weights[name] = np.ascontiguousarray(rows[:, :half])
+        elif "ffn_gate" in name or "ffn_up" in name:
+            weights[name] = rows[:half]
+    path = gguf_writer.write(tmp_path / "half.gguf", metadata | gguf_writer.vocabulary(), weights)
+    with plait.Context(tiny, n_ctx=64) as a, plait.Context(plait.Model(path), n_ctx=64) as b:
+        message = (
+            rf"the models differ: the shape of blk\.0\.ffn_up is \({2 * half},\) and \({half},\)"
+        )
+        with pytest.raises(ValueError, match=message):
+            plait.compare(a, b, IDS)
 
 
 def test_the_plot(tiny: plait.Model) -> None:
