@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +15,14 @@ from plait._core import Batch
 from plait.arguments import flag, string
 from plait.closeable import Closeable
 from plait.context import Context, SharedContext, model_of
-from plait.errors import UnsupportedError
+from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.reranking import answer_ids, pair_ids, question_ids, yes_minus_no
 from plait.evaluation.texts import Text, text_list, token_ids
 from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
+
+if TYPE_CHECKING:
+    from plait.cache.sequence import Sequence
 
 Rows = npt.NDArray[np.float32]
 
@@ -33,8 +38,8 @@ class Embedder(Closeable):
     Embedder created.
 
     Args:
-        model: A Model, for which contexts are created when they are needed; a Context with embeddings=True; or an
-            Engine, whose model is used in another context, and whose requests continue.
+        model: A Model, for which contexts are created when they are needed; a Context with embeddings=True, of which
+            free sequences are used; or an Engine, whose model is used in another context, and whose requests continue.
         normalize: Divide each embedding by its Euclidean length. Scores are never divided.
         pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in the file, or the mean
             if the file has none. For a Context: "auto" or the pooling of the context.
@@ -97,6 +102,7 @@ class Embedder(Closeable):
         Raises:
             TypeError: A text is neither str nor token ids.
             ValueError: A text has no tokens or is too long for the model, or the Embedder is closed.
+            CacheFull: No sequence of a given Context is free.
             UnsupportedError: The model is an encoder-decoder.
         """
         items = [texts] if isinstance(texts, str) else text_list(texts, "embed: texts")
@@ -144,6 +150,7 @@ class Embedder(Closeable):
         Raises:
             TypeError: An argument is not text.
             ValueError: A pair is too long for the model.
+            CacheFull: No sequence of a given Context is free.
             UnsupportedError: The model has no classification head and generates no text.
         """
         string(query, "rerank: query")
@@ -210,14 +217,16 @@ class Embedder(Closeable):
         with self._lock, Progress(progress, len(ids), "text") as bar:
             self._check_open()
             ctx = self._context(max(len(text) for text in ids), pooling, function)
-            for group in _groups(ids, ctx.n_seq_max, ctx.n_batch):
-                batch = Batch()
-                for seq, i in enumerate(group):
-                    batch.add_sequence(ids[i], seq=seq, logits="last")
-                out = ctx.encode(batch).embeddings
-                assert out is not None
-                rows.update(zip(group, out, strict=True))
-                bar.update(len(group))
+            with ExitStack() as handles:
+                seqs = _free_sequences(ctx, len(ids), handles)
+                for group in _groups(ids, len(seqs), ctx.n_batch):
+                    batch = Batch()
+                    for seq, i in zip(seqs, group, strict=False):
+                        batch.add_sequence(ids[i], seq=seq, logits="last")
+                    out = ctx.encode(batch).embeddings
+                    assert out is not None
+                    rows.update(zip(group, out, strict=True))
+                    bar.update(len(group))
             return np.stack([rows[i] for i in range(len(ids))]), ctx.pooling
 
     def _context(self, longest: int, pooling: str, function: str) -> Context:
@@ -225,7 +234,7 @@ class Embedder(Closeable):
         if self._given is not None:
             return _usable(self._given, longest, pooling, function)
         ctx = self._made.get(pooling)
-        if ctx is None or ctx.n_batch < longest:
+        if ctx is None or min(ctx.n_batch, ctx.n_ctx) < longest:
             if ctx is not None:
                 ctx.close()
             ctx = self._made[pooling] = _embedding_context(self.model, longest, pooling)
@@ -261,6 +270,7 @@ def embed(
     Raises:
         TypeError: A text is neither str nor token ids.
         ValueError: A text has no tokens or is too long for the model, or `pooling` is "none".
+        CacheFull: No sequence of a given Context is free.
         UnsupportedError: The model is an encoder-decoder.
     """
     with Embedder(model, normalize, pooling, truncate=truncate) as embedder:
@@ -334,6 +344,15 @@ def _embedding_context(model: Model, longest: int, pooling: str) -> Context:
         return ctx
     ctx.close()
     return make("mean")
+
+
+def _free_sequences(ctx: Context, n: int, handles: ExitStack) -> list[Sequence]:
+    """Open up to `n` sequences, at least one, and return them in the order of their ids, as the output has them."""
+    found = [handles.enter_context(ctx.sequence())]
+    with suppress(CacheFull):
+        while len(found) < n:
+            found.append(handles.enter_context(ctx.sequence()))
+    return sorted(found, key=lambda seq: seq.id)
 
 
 def _groups(ids: list[list[int]], n_seqs: int, n_tokens: int) -> Iterator[list[int]]:

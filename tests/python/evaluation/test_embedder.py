@@ -50,6 +50,31 @@ def test_a_longer_text_than_before_gets_room(tiny):
         np.testing.assert_array_equal(embedder.embed([[5, 6, 7]]), short)
 
 
+def test_a_longer_text_than_the_training_length_gets_room(data_dir):
+    model = plait.Model(data_dir / "conformance" / "nomic-bert" / "model.gguf")
+    text = [7] * (model.n_ctx_train + 20)
+    with plait.Embedder(model) as embedder:
+        embedder.embed([[5, 6]])
+        np.testing.assert_array_equal(embedder.embed([text]), plait.embed(model, [text]))
+
+
+def test_texts_take_free_sequences_of_a_context(tiny):
+    options = {"n_ctx": 32, "n_seq_max": 5, "embeddings": True, "pooling": "mean"}
+    vectors = np.full((tiny.n_layer, tiny.n_embd), 3, np.float32)
+    with plait.Context(tiny, **options) as ctx:
+        want = plait.embed(ctx, SENTENCES)
+        first, steered, other = (ctx.sequence() for _ in range(3))
+        ctx.set_control_vector(vectors, seq=steered)
+        with ctx.edit("l_out.0", 3.0, seq=other):
+            first.close()
+            np.testing.assert_array_equal(plait.embed(ctx, SENTENCES), want)
+            held = [ctx.sequence() for _ in range(3)]
+            with pytest.raises(plait.CacheFull):
+                plait.embed(ctx, SENTENCES)
+            held[0].close()
+            np.testing.assert_array_equal(plait.embed(ctx, SENTENCES), want)
+
+
 def test_progress_counts_texts(bert):
     seen = []
     plait.embed(bert, SENTENCES * 9, progress=lambda done, total: seen.append((done, total)))
