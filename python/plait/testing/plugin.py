@@ -120,13 +120,7 @@ def plait_snapshot(request: pytest.FixtureRequest) -> Snapshot:
     """The snapshot of this test, in snapshots/<file>/<classes and test>.json next to it."""
     node: pytest.Item = request.node
     folder = request.path.parent / "snapshots" / request.path.stem
-    path, old = folder / _snapshot_name(node), folder / _old_snapshot_name(node)
-    update = bool(request.config.getoption("plait_update"))
-    if not path.is_file() and old.is_file():
-        names = [_old_snapshot_name(i) for i in request.session.items if i.path == node.path]
-        if names.count(old.name) == 1:
-            path = old.rename(path) if update else old
-    return Snapshot(path, update)
+    return Snapshot(folder / _snapshot_name(node), bool(request.config.getoption("plait_update")))
 
 
 def _snapshot_name(node: pytest.Item) -> str:
@@ -138,16 +132,7 @@ def _snapshot_name(node: pytest.Item) -> str:
     classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
     whole = "--".join([*classes, node.name])
     plain = re.fullmatch(r"(\w+)(?:\[(\w|\w[\w.-]*\w)\])?", node.name)
-    name = _replaced(whole)
+    name = re.sub(r"[^\w.-]+", "-", whole).strip("-")
     if plain is None:
         name += "-" + hashlib.sha256(whole.encode()).hexdigest()[:10]
     return f"{name}.json"
-
-
-def _old_snapshot_name(node: pytest.Item) -> str:
-    """Return the file name that earlier versions used, without classes and digests."""
-    return f"{_replaced(node.name)}.json"
-
-
-def _replaced(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-")

@@ -44,6 +44,7 @@ class Snapshot:
 
         Raises:
             AssertionError: The value differs, or there is no such entry.
+            ValueError: A text to write has a lone surrogate, which UTF-8 cannot represent.
         """
         __tracebackhide__ = True
         string(name, "Snapshot.check: name")
@@ -112,9 +113,14 @@ class Snapshot:
         return held
 
     def _write(self, held: dict[str, Any]) -> None:
+        data = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True)
-        self.path.write_text(text + "\n", encoding="utf-8")
+        temporary = self.path.with_name(f"{self.path.name}.plait-tmp")
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _difference(held: Any, value: Any) -> list[str]:

@@ -197,50 +197,37 @@ def test_each_test_has_a_snapshot_of_its_own(pytester):
     assert "test_y" not in names
 
 
-def test_snapshots_of_earlier_names_are_found(pytester):
-    """Unless another test had the same name."""
-    folder = pytester.mkdir("snapshots") / "test_theirs"
-    folder.mkdir()
-    old = {
-        "test_only": "test_theirs.py::TestA::test_only",
-        "test_both": "test_theirs.py::TestB::test_both",
-        "test_y-a-b": "test_theirs.py::test_y[a/b]",
-    }
-    for name, value in old.items():
-        (folder / f"{name}.json").write_text(json.dumps({"id": value, "of another machine": 1}))
+def test_files_of_earlier_names_stay_as_they_are(pytester):
+    """They had no class, so another test can have written them."""
+    shared = pytester.mkdir("snapshots") / "test_theirs" / "test_x.json"
+    shared.parent.mkdir()
+    shared.write_text('{"id": "test_theirs.py::TestA::test_x"}')
     source = """
-        import pytest
-
         class TestA:
-            def test_only(self, plait_snapshot, request):
+            def test_x(self, plait_snapshot, request):
                 plait_snapshot.check("id", request.node.nodeid)
-
-            def test_both(self, plait_snapshot):
-                plait_snapshot.check("id", "test_theirs.py::TestB::test_both")
 
         class TestB:
-            def test_both(self, plait_snapshot, request):
+            def test_x(self, plait_snapshot, request):
                 plait_snapshot.check("id", request.node.nodeid)
-
-        @pytest.mark.parametrize("value", ["a/b"])
-        def test_y(plait_snapshot, request, value):
-            plait_snapshot.check("id", request.node.nodeid)
         """
-    result = run(pytester, source)
-    result.assert_outcomes(passed=2, failed=2)
-    result.stdout.fnmatch_lines(["*no snapshot 'id' in *TestA--test_both.json*"])
-    run(pytester, source, "--plait-update").assert_outcomes(passed=4)
-    run(pytester, source).assert_outcomes(passed=4)
-    held = json.loads((folder / "TestA--test_only.json").read_text())
-    assert held == {"id": old["test_only"], "of another machine": 1}
-    names = sorted(path.stem.split("-b-")[0] for path in folder.iterdir())
-    assert names == [
-        "TestA--test_both",
-        "TestA--test_only",
-        "TestB--test_both",
-        "test_both",
-        "test_y-a",
-    ]
+    pytester.makepyfile(test_theirs=source)
+    alone = (*PLUGIN, "test_theirs.py::TestB::test_x")
+    result = pytester.runpytest_subprocess(*alone)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*no snapshot 'id' in *TestB--test_x.json*"])
+    pytester.runpytest_subprocess(*alone, "--plait-update").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*alone).assert_outcomes(passed=1)
+    assert shared.read_text() == '{"id": "test_theirs.py::TestA::test_x"}'
+
+
+def test_a_value_that_cannot_be_written_changes_nothing(tmp_path):
+    path = tmp_path / "a.json"
+    Snapshot(path, update=True).check("answer", 1)
+    with pytest.raises(ValueError, match="surrogates not allowed"):
+        Snapshot(path, update=True).check("broken", "\ud800")
+    Snapshot(path).check("answer", 1)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_failure_can_be_read(pytester):
