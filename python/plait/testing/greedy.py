@@ -66,8 +66,8 @@ def assert_greedy(
     wanted = int(found.tokens[at])
     lines = [
         f"after {prompt + text_of(source, *found.tokens[:at].tolist())!r}",
-        f"expected {text_of(source, wanted)!r} (p = {np.exp(found.logprobs[at]):.4f}), token {at + 1} of {len(found)}; "
-        "the most likely are",
+        f"expected {text_of(source, wanted)!r} (p = {np.exp(found.logprobs[at]):.4f}), token {at + 1} of {len(found)}"
+        + ("; the most likely are" if top else ""),
     ]
     lines += [
         f"  {np.exp(logprob):.4f}  {token} {text_of(source, token)!r}"

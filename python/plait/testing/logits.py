@@ -96,6 +96,8 @@ def _row_report(
         return [head, "  (no probabilities: the row holds NaN or +inf, or only -inf)"]
     ours_log, theirs_log = log_softmax(ours), log_softmax(theirs)
     lines = [f"{head}; KL(expected || actual) = {divergence(theirs, ours):.3g} nats"]
+    if top == 0:
+        return lines
     pairs = []
     for i, (a, b) in enumerate(
         zip(_most_likely(ours, top), _most_likely(theirs, top), strict=True)

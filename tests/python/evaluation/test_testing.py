@@ -58,6 +58,11 @@ def test_the_report_names_the_worst_row_and_the_likeliest_tokens(tiny):
     assert any(line.startswith("row 1: token 5 ") for line in lines)
 
 
+def test_the_report_without_tokens():
+    with pytest.raises(AssertionError, match=r"KL\(expected \|\| actual\) = \S+ nats$"):
+        assert_logits_close([1, 2], [1, 3], top=0)
+
+
 def test_logits_of_other_shapes_are_the_tests_mistake():
     with pytest.raises(ValueError, match=r"\(1, 2\), but expected has \(1, 3\)"):
         assert_logits_close([1, 2], [1, 2, 3])
@@ -78,6 +83,8 @@ def test_failures_name_the_first_token_that_differs(demo_model):
     assert lines[1].startswith("expected ' Rome' (p = 0.")
     assert "Oslo" in lines[2]
     assert len(lines) == 5
+    with pytest.raises(AssertionError, match=r"token \d of \d$"):
+        assert_greedy(demo_model, STORY, " Tom lives in Rome.", top=0)
 
 
 @pytest.mark.parametrize("nothing", [[], np.zeros((0, 5)), np.zeros((5, 0))])
