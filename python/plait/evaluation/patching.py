@@ -194,7 +194,9 @@ class _Sweep:
                 changes = np.array([self._differs(layer, position) for position in positions])
                 if changes.any():
                     patched = tuple(np.array(positions)[changes].tolist())
-                    results[index, changes] = np.concatenate([*self._patch_layer(layer, patched)])
+                    found = np.concatenate([*self._patch_layer(layer, patched)])
+                    results = results.astype(np.result_type(results.dtype, found.dtype), copy=False)
+                    results[index, changes] = found
                 bar.update(len(positions))
         return PatchSweep(
             values=results,

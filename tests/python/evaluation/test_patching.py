@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,20 @@ def test_texts_may_be_longer_than_the_usual_batch(tiny: plait.Model) -> None:
     ids = [5 + i % 90 for i in range(2049)]
     sweep = plait.patch_sweep(tiny, ids, [*ids[:-1], 7], layers=[0], positions=[len(ids) - 1])
     assert sweep.values.shape == (1, 1, tiny.n_vocab)
+
+
+def test_metrics_may_return_another_type_for_patched_runs(tiny: plait.Model) -> None:
+    clean, corrupted = prompts(tiny)
+    unpatched = plait.patch_sweep(tiny, clean, corrupted).corrupted
+
+    def metric(rows: np.ndarray, before: Any, after: Any) -> list[Any]:
+        return [before if np.array_equal(row, unpatched) else after for row in rows]
+
+    for before, after in ((1, 0.5), ("same", "different")):
+        sweep = plait.patch_sweep(
+            tiny, clean, corrupted, layers=[0], metric=partial(metric, before=before, after=after)
+        )
+        assert (sweep.values == after).all()
 
 
 def test_restoring_the_last_row_restores_the_run(tiny: plait.Model) -> None:
