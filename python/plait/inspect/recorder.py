@@ -51,10 +51,12 @@ class Recorder:
     Attributes:
         lock: Held during each recorded call, so that calls from several threads are recorded in the order in which
             they run.
+        transactions: The recorded transactions that were entered.
     """
 
     def __init__(self, context: Context) -> None:
         self.lock = _lock_of(context)
+        self.transactions = weakref.WeakSet[_Transaction]()
         self._ctx = context
         self._open: list[weakref.ref[Receipt]] = []
         self._unsure: str | None = (
@@ -144,6 +146,9 @@ class Recorder:
 
     def _begin(self, name: str) -> None:
         self.settle()
+        in_transaction = getattr(self._ctx.kv, "in_transaction", False)
+        if in_transaction and not any(each.open for each in self.transactions):
+            self.fail("a transaction that was created before the recording is open")
         self._unsure = name
 
     def opened(self, handle: _core.SequenceHandle) -> None:
@@ -406,6 +411,7 @@ class _Transaction:
         with self._recorder.lock:
             self._handles = self._recorder.handles()
             self._transaction.__enter__()
+            self._recorder.transactions.add(self)
             self._recorder.note("transaction")
         return self
 

@@ -269,6 +269,27 @@ def test_transactions_are_undone_again(tiny: plait.Model, tmp_path: Path) -> Non
             ctx.record().__enter__()
 
 
+def test_a_transaction_of_before_is_not_recorded(tiny: plait.Model) -> None:
+    with context(tiny) as plain:
+        ctx: Any = plain
+        before = ctx.transaction()
+        with ctx.record():
+            earlier = ctx.transaction()
+        for transaction in (before, earlier):
+            ctx.kv.clear()
+            with ctx.record() as receipt:
+                feed(ctx, tokens(5))
+                with ctx.transaction():
+                    feed(ctx, tokens(1))
+                assert receipt.problem is None
+                with transaction:
+                    feed(ctx, tokens(2))
+                    transaction.rollback()
+            assert receipt.problem == (
+                "call 4: a transaction that was created before the recording is open"
+            )
+
+
 def test_writes_are_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as ctx, ctx.record() as receipt:
         kv: Any = ctx.kv
