@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from plait.context import Context, SharedContext
 from plait.errors import UnsupportedError
+from plait.generation.prompts import require_fit
 from plait.generation.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ def yes_minus_no(
 
     Returns:
         float32 (n,).
+
+    Raises:
+        ValueError: A question has more tokens than n_ctx of the given context.
     """
     scores = np.empty(len(questions), np.float32)
 
@@ -114,6 +118,10 @@ def yes_minus_no(
         return answers[0]
 
     made: Context | None = None
+    given = owner.ctx if isinstance(owner, SharedContext) else owner
+    if isinstance(given, Context):
+        for i, question in enumerate(questions):
+            require_fit(question, given.n_ctx, f"rerank: document {i} with the query")
     if isinstance(owner, SharedContext):
         scheduler = owner.batch()
     else:

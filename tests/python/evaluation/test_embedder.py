@@ -175,3 +175,9 @@ def test_what_rerank_cannot_do(bert, tiny):
         plait.Embedder(tiny).rerank(QUERY, ["a", 3])
     with pytest.raises(ValueError, match='pooling is "none"'):
         plait.Embedder(bert, pooling="none")
+    n_ctx = len(question_ids(tiny, QUERY, "a"))
+    message = f"rerank: document 1 with the query has .* tokens, but n_ctx is {n_ctx}"
+    with plait.Context(tiny, n_ctx=n_ctx, n_seq_max=4) as ctx, plait.Engine(ctx) as engine:
+        for owner in (ctx, engine):
+            with pytest.raises(ValueError, match=message):
+                plait.Embedder(owner).rerank(QUERY, ["a", "a longer text"])
