@@ -195,11 +195,18 @@ def score_pairs(
 
     Raises:
         ValueError: A side of a pair has no tokens, or a pair does not fit into n_ctx.
+        IndexError: A token id is outside the vocabulary.
         CacheFull: The context has no room for a pair.
     """
-    n_top = _checked_top(top_logprobs, ctx.model.n_vocab)
+    n_vocab = ctx.model.n_vocab
+    n_top = _checked_top(top_logprobs, n_vocab)
     texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
     for i, text in enumerate(texts):
+        outside = text.tokens[(text.tokens < 0) | (text.tokens >= n_vocab)]
+        if len(outside) > 0:
+            raise IndexError(
+                f"score_pairs: pair {i}: token id {outside[0]} is outside the vocabulary of {n_vocab} tokens"
+            )
         if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
             raise ValueError(
                 f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens; each side "
@@ -348,8 +355,12 @@ def window_of(
         raise ValueError(f"{function}: window is {size}; it must be at least 2{limit}")
     step = size // 2 if stride is None else integer(stride, f"{function}: stride")
     if not 1 <= step < size:
+        default = (
+            f"n_ctx = {size} of the context" if isinstance(model, Context) else f"{size} by default"
+        )
+        note = f" (the window is {default})" if window is None else ""
         raise ValueError(
-            f"{function}: stride is {step}; it must be between 1 and window - 1 = {size - 1}"
+            f"{function}: stride is {step}; it must be between 1 and window - 1 = {size - 1}{note}"
         )
     return size, step
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import plait
 import pytest
+from plait.evaluation.scoring import score_pairs
 from python.drive import feed, tokens
 from python.model.test_encoders import tiny_bert
 
@@ -188,6 +189,11 @@ class TestPerplexity:
             plait.perplexity(tiny, [1])
         with pytest.raises(ValueError, match="stride is 8"):
             plait.perplexity(tiny, tokens(20), window=8, stride=8)
+        with (
+            plait.Context(tiny, n_ctx=8) as ctx,
+            pytest.raises(ValueError, match=r"= 7 \(the window is n_ctx = 8 of the context\)$"),
+        ):
+            plait.perplexity(ctx, tokens(20), stride=8)
         with pytest.raises(ValueError, match="window is 1"):
             plait.perplexity(tiny, tokens(20), window=1)
         with (
@@ -195,6 +201,18 @@ class TestPerplexity:
             pytest.raises(ValueError, match="window is 9"),
         ):
             plait.perplexity(ctx, tokens(20), window=9)
+
+
+@pytest.mark.parametrize("pair", [([5], [6, -1]), ([5], [6, 288]), ([-1], [6])])
+def test_pairs_have_tokens_of_the_vocabulary(tiny, pair):
+    assert tiny.n_vocab == 288
+    with plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx:
+        (found,) = score_pairs(ctx, [([5], [6, 287])])
+        assert len(found) == 2
+        with pytest.raises(
+            IndexError, match=r"pair 1: token id (-1|288) is outside the vocabulary"
+        ):
+            score_pairs(ctx, [([5], [6]), pair])
 
 
 class TestEmbed:
