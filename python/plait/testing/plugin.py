@@ -130,9 +130,21 @@ def _snapshot_name(node: pytest.Item) -> str:
     hold as they are, or that would make it ambiguous, are followed by a digest of the whole name.
     """
     classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
-    whole = "--".join([*classes, node.name])
-    plain = re.fullmatch(r"(\w+)(?:\[(\w|\w[\w.-]*\w)\])?", node.name)
+    test = _without_reuse(node)
+    whole = "--".join([*classes, test])
+    plain = re.fullmatch(r"(\w+)(?:\[(\w|\w[\w.-]*\w)\])?", test)
     name = re.sub(r"[^\w.-]+", "-", whole).strip("-")
     if plain is None:
         name += "-" + hashlib.sha256(whole.encode()).hexdigest()[:10]
     return f"{name}.json"
+
+
+def _without_reuse(node: pytest.Item) -> str:
+    """Return the name of a test without the id that `--plait-reuse both` adds: plan reuse changes no result."""
+    if "_plait_reuse" not in getattr(getattr(node, "callspec", None), "params", {}):
+        return node.name
+    before, _, ids = node.name.partition("[")
+    left = re.sub(r"(?:^|-)(?:no-)?reuse(?=-|$)", "", ids.removesuffix("]"), count=1).removeprefix(
+        "-"
+    )
+    return f"{before}[{left}]" if left else before

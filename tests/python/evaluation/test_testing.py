@@ -149,17 +149,26 @@ def test_fixtures_and_markers(pytester):
 
 def test_options(pytester, tiny_path):  # S0-10
     source = """
-        def test_one(plait_model, plait_context, plait_snapshot):
+        import pytest
+
+        used = []
+
+        @pytest.mark.parametrize("text", ["the", "reuse", "a"])
+        def test_one(plait_model, plait_context, plait_snapshot, text):
             assert plait_model.n_vocab == 288
-            plait_snapshot.check("reuse", plait_context.graph_reuse)
+            used.append(plait_context.graph_reuse)
+            plait_snapshot.generate(plait_context, text, 3)
+
+        def test_both(plait_context, plait_snapshot):
             plait_snapshot.generate(plait_context, "the", 3)
+            assert set(used) == {True, False}
         """
     args = ("--plait-model", str(tiny_path), "--plait-reuse", "both")
-    run(pytester, source, *args).assert_outcomes(failed=2)
-    run(pytester, source, *args, "--plait-update").assert_outcomes(passed=2)
-    held = sorted(pytester.path.glob("snapshots/test_theirs/*.json"))
-    assert [json.loads(path.read_text())["reuse"] for path in held] == [False, True]
-    run(pytester, source, *args).assert_outcomes(passed=2)
+    run(pytester, source, *args).assert_outcomes(failed=8)
+    run(pytester, source, *args, "--plait-update").assert_outcomes(passed=8)
+    held = {path.stem for path in pytester.path.glob("snapshots/test_theirs/*.json")}
+    assert held == {"test_one-the", "test_one-reuse", "test_one-a", "test_both"}  # one for both
+    run(pytester, source, *args).assert_outcomes(passed=8)
     refused = run(pytester, source, "--plait-reuse", "perhaps")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
 
