@@ -94,6 +94,20 @@ The adapter should be active from these tokens on; set it before decoding them.)
             "Key-value pairs of the file, as in `Model.metadata`; read-only.")
         .def("__repr__", &adapter_repr);
 
+    m.def(
+        "check_adapter_unchanged",
+        [](const PyAdapter& self) {
+            const std::shared_ptr<const Adapter> adapter = self.adapter;
+            check_unchanged(adapter->file());
+        },
+        py::arg("adapter"),
+        R"(Raise ModelError if an adapter's path leads to another file than the one that it opened.
+
+Args:
+    adapter: The adapter.
+
+Raises:
+    ModelError: The file was modified, replaced or removed.)");
     m.def("load_control_vector", &load_control_vector, py::arg("path"),
           R"(Read a control vector from a GGUF file, for use with `Context.set_control_vector`.
 

@@ -58,15 +58,6 @@ PyModel open_image_model(const PathLike& path, const Flag& mmap, const Flag& pro
     return model;
 }
 
-void check_unchanged(const PyModel& self) {
-    const std::shared_ptr<const LoadedModel> model = initialized(self.loaded);
-    const GilRelease released;
-    if (gguf::File::open(model->path())->identity() != model->file().identity())
-        throw ModelError(text(model->path(),
-                              ": changed since it was opened: it was modified or "
-                              "replaced; open the model again"));
-}
-
 py::object metadata(PyModel& self) {
     if (!self.metadata)
         self.metadata = read_only(to_dict(initialized(self.loaded)->file().metadata()));
@@ -315,6 +306,14 @@ Source: cpp/runtime/steering/adapter.cpp)");
 
 }  // namespace
 
+void check_unchanged(const gguf::File& file) {
+    const GilRelease released;
+    if (gguf::File::open(file.path())->identity() != file.identity())
+        throw ModelError(text(file.path(),
+                              ": changed since it was opened: it was modified or replaced; open "
+                              "it again"));
+}
+
 py::object read_only(py::handle dict) {
     return py::module_::import("types").attr("MappingProxyType")(dict);
 }
@@ -332,15 +331,20 @@ void bind_model(py::module_& m) {
 
     m.def("open_image_model", &open_image_model, py::arg("path"), py::arg("mmap"),
           py::arg("projector"), "Open the tower or the projector of an image encoder; see Vision.");
-    m.def("check_unchanged", &check_unchanged, py::arg("model"),
-          R"(Raise ModelError if a model's path leads to other files than those that it opened.
+    m.def(
+        "check_unchanged",
+        [](const PyModel& self) {
+            const std::shared_ptr<const LoadedModel> loaded = initialized(self.loaded);
+            check_unchanged(loaded->file());
+        },
+        py::arg("model"),
+        R"(Raise ModelError if a model's path leads to other files than those that it opened.
 
 Args:
     model: The model.
 
 Raises:
-    ModelError: A file was modified or replaced.
-    OSError: A file cannot be read.)");
+    ModelError: A file was modified, replaced or removed.)");
     m.def("read_metadata", &read_metadata, py::arg("path"),
           R"(Read the key-value pairs of a GGUF file, with or without weights.
 

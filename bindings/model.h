@@ -24,6 +24,9 @@ struct PyAdapter {
 
 PyAdapter load_lora(const PyModel& self, const PathLike& path, const OptionalFlag& rank_stabilized);
 
+// Throws ModelError if the path of a file leads to other files than those that are open.
+void check_unchanged(const gguf::File& file);
+
 // Returns a mapping proxy of the dict.
 py::object read_only(py::handle dict);
 

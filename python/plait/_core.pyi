@@ -47,6 +47,7 @@ __all__: list[str] = [
     "Transaction",
     "UnsupportedError",
     "build_info",
+    "check_adapter_unchanged",
     "check_unchanged",
     "choose_isa",
     "dequantize",
@@ -1768,6 +1769,17 @@ def build_info() -> dict[str, typing.Any]:
         time).
     """
 
+def check_adapter_unchanged(adapter: Adapter) -> None:
+    """
+    Raise ModelError if an adapter's path leads to another file than the one that it opened.
+
+    Args:
+        adapter: The adapter.
+
+    Raises:
+        ModelError: The file was modified, replaced or removed.
+    """
+
 def check_unchanged(model: Model) -> None:
     """
     Raise ModelError if a model's path leads to other files than those that it opened.
@@ -1776,8 +1788,7 @@ def check_unchanged(model: Model) -> None:
         model: The model.
 
     Raises:
-        ModelError: A file was modified or replaced.
-        OSError: A file cannot be read.
+        ModelError: A file was modified, replaced or removed.
     """
 
 def choose_isa(limit: str | None) -> str:

@@ -14,7 +14,7 @@ from plait.cache.sequence import Sequence
 from plait.context import Context
 from plait.errors import BackendError, Error, ReceiptError, VerificationError
 from plait.inspect.call_values import Decoder
-from plait.inspect.receipt import Receipt, file_digest, model_files
+from plait.inspect.receipt import Receipt, adapter_file, file_digest, model_files
 from plait.inspect.recorder import RECORDED, stated_result
 from plait.progress import Progress, ProgressOption, check_progress
 
@@ -225,7 +225,7 @@ def _adapter(facts: Any, model: Model, given: list[_core.Adapter]) -> _core.Adap
         raise ReceiptError("the receipt is damaged: an adapter has no path")
     path, wanted = facts["path"], facts.get("sha256")
     for adapter in given:
-        if file_digest(adapter.path)["sha256"] == wanted:
+        if adapter_file(adapter)["sha256"] == wanted:
             return adapter
     try:
         # Only an ordinary file of the right size is read.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import re
 import struct
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from plait import _core
 from plait.closeable import Closeable
 from plait.context import Context
-from plait.errors import CacheFull, StateError
+from plait.errors import CacheFull, ModelError, StateError
 
 if TYPE_CHECKING:
     from plait.cache.sequence import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MIN_PREFIX: Final = 8  # min tokens for which a fork, waiting for one, or an entry pays off
 MAX_SEGMENT: Final = 256  # max tokens of an entry of a memory that can be cut anywhere
 REMOVING_KINDS: Final = ("unified", "streams")  # kinds of memory that keep one row per token
+_log: Final = logging.getLogger("plait")
 _PART: Final = re.compile(r"-\d{5}-of-(\d{5})(\.gguf)$")
 
 
@@ -33,9 +35,6 @@ class StoredPrefixes(Closeable):
 
     Attributes:
         is_invariant: Whether rows have the same bits however the tokens of a prompt are divided among steps.
-
-    Raises:
-        OSError: The model file cannot be read.
     """
 
     def __init__(self, store: PrefixStore, ctx: Context) -> None:
@@ -45,8 +44,13 @@ class StoredPrefixes(Closeable):
         # What a decoder with an encoder computes depends on more than its tokens.
         self._usable = ctx.causal and ctx.kv.kind != "cross"
         self.is_invariant = ctx.invariant and ctx.devices == ["cpu"]
-        self._conditions = [*_build(), *_model(store, ctx), *_options(ctx)]
-        self._folder_of: tuple[int, Folder] | None = None  # with the epoch
+        self._conditions = [*_build(), *_options(ctx)]
+        try:
+            self._conditions += _model(store, ctx)
+        except (ModelError, OSError) as error:
+            _log.warning("PrefixStore: not used for this context: %s", error)
+            self._usable = False
+        self._folder_of: tuple[int, Folder | None] | None = None  # with the epoch
         self._steered = False  # whether adapters or a control vector apply
         self._spare: Sequence | None = None
         if self._partial and ctx.n_seq_max > 1:
@@ -158,7 +162,12 @@ class StoredPrefixes(Closeable):
             except CacheFull:
                 return None
             self._steered = any(changes)
-            adapters = [(self._store._digest_of_file(a.path), scale) for a, scale in ctx._adapters]
+            try:
+                adapters = _adapters(self._store, ctx)
+            except (ModelError, OSError) as error:
+                _log.warning("PrefixStore: not used with these adapters: %s", error)
+                self._folder_of = epoch, None
+                return None
             conditions = repr((self._conditions, adapters, facts, changes)).encode()
             digest = hashlib.sha256(conditions).hexdigest()[:32]
             self._folder_of = epoch, self._store._folder(digest)
@@ -257,7 +266,18 @@ def _model(store: PrefixStore, ctx: Context) -> list[str]:
     if found := _PART.search(path):
         n = int(found[1])
         paths = [f"{path[: found.start()]}-{i + 1:05}-of-{n:05}{found[2]}" for i in range(n)]
-    return [store._digest_of_file(one) for one in paths]
+    digests = [store._digest_of_file(one) for one in paths]
+    _core.check_unchanged(ctx.model)  # the digests are of the files that the path leads to now
+    return digests
+
+
+def _adapters(store: PrefixStore, ctx: Context) -> list[tuple[str, float]]:
+    """Return the digests of the files of the active adapters, with their scales."""
+    digests = []
+    for adapter, scale in ctx._adapters:
+        digests.append((store._digest_of_file(adapter.path), scale))
+        _core.check_adapter_unchanged(adapter)
+    return digests
 
 
 def _options(ctx: Context) -> list[str]:

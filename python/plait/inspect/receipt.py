@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from plait import _core
 from plait.arguments import expect
 from plait.errors import ReceiptError, ReceiptNotFoundError
 from plait.files.hub import parts
@@ -230,10 +231,24 @@ def model_files(model: Model) -> list[dict[str, Any]]:
     if known is None:
         folder, name = os.path.split(model.path)
         known = [file_digest(os.path.join(folder, part)) for part in parts(name)]
-        smallest = min(model.tensors.values(), key=lambda tensor: tensor.nbytes)
-        model.tensor(smallest.name)  # raises ModelError if the file has changed
+        _core.check_unchanged(model)
         model._file_digests = known  # type: ignore[attr-defined]
     return known
+
+
+def adapter_file(adapter: _core.Adapter) -> dict[str, Any]:
+    """Return the name, the size in bytes and the SHA-256 of the file of an adapter.
+
+    Args:
+        adapter: The adapter.
+
+    Raises:
+        ModelError: The file has changed since it was opened.
+        OSError: The file cannot be read.
+    """
+    found = file_digest(adapter.path)
+    _core.check_adapter_unchanged(adapter)
+    return found
 
 
 def file_digest(path: str) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 from plait import _core
 from plait.errors import Error, UnsupportedError
 from plait.inspect.call_values import digest, encode
-from plait.inspect.receipt import Receipt, file_digest
+from plait.inspect.receipt import Receipt, adapter_file
 
 if TYPE_CHECKING:
     from plait.inspect.edit import Edit
@@ -292,7 +292,7 @@ class Recorder:
             if known is adapter:
                 return i
         path = os.path.abspath(adapter.path)
-        self._adapters.append((adapter, {"path": path, **file_digest(path)}))
+        self._adapters.append((adapter, {"path": path, **adapter_file(adapter)}))
         return len(self._adapters) - 1
 
     def _add(self, receipts: list[Receipt], name: str, args: dict[str, Any]) -> None:

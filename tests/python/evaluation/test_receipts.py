@@ -562,6 +562,53 @@ def test_another_model_instruction_set_or_version_is_refused(
             plait.verify(run, tiny)
 
 
+@pytest.mark.parametrize("change", ["replaced", "another folder"])
+def test_a_model_whose_path_leads_to_another_file_is_refused(
+    tiny_path: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    data = bytearray(tiny_path.read_bytes())
+    Path("model.gguf").write_bytes(data)
+    model = plait.Model("model.gguf")
+    data[-1] ^= 1
+    Path("there/model.gguf").write_bytes(data)
+    if change == "replaced":
+        Path("there/model.gguf").replace("model.gguf")
+    else:
+        monkeypatch.chdir("there")
+    with context(model) as ctx, ctx.record() as receipt:
+        feed(ctx, tokens(5))
+    with pytest.raises(plait.ModelError, match=r"^model\.gguf: changed since it was opened"):
+        receipt.save(tmp_path / "other.json")
+    with pytest.raises(plait.ModelError, match=r"^model\.gguf: changed since it was opened"):
+        plait.verify(run, model)
+
+
+def test_an_adapter_whose_file_was_replaced_is_a_problem(tmp_path: Path) -> None:
+    from python import gguf_writer
+
+    metadata, weights = lora_models.model("llama")
+    model = plait.Model(gguf_writer.write(tmp_path / "model.gguf", metadata, weights))
+
+    def write(seed: int) -> Path:
+        deltas = lora_models.deltas(weights, ["blk.0.attn_q.weight"], 2, seed)
+        return lora_models.write_adapter(tmp_path / f"{seed}.gguf", "llama", deltas)
+
+    adapter = model.load_lora(write(1))
+    with context(model) as ctx:
+        ctx.set_lora({adapter: 1.0})
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5))
+        path = saved(receipt, tmp_path)
+        write(2).replace(adapter.path)
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5))
+        assert "1.gguf: changed since it was opened" in str(receipt.problem)
+    with pytest.raises(plait.ModelError, match="changed since it was opened"):
+        plait.verify(path, model, adapters=[adapter])
+
+
 def test_the_recorded_instruction_set_is_used(tiny: plait.Model, isa: str, tmp_path: Path) -> None:
     with context(tiny, isa=isa) as ctx, ctx.record() as receipt:
         feed(ctx, tokens(20))

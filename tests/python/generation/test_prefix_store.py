@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -183,6 +184,33 @@ def test_another_model_misses(tiny, tiny_path, store, tmp_path):
     assert run(copy, [PROMPT], opened(store))[0][0] == 59
 
 
+@pytest.mark.parametrize("change", ["replaced", "removed", "another folder"])
+def test_a_model_whose_path_leads_to_another_file_is_not_stored(
+    tiny_path, store, tmp_path, monkeypatch, caplog, change
+):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    other_weight(tiny_path, there / "m.gguf")
+    shutil.copy(tiny_path, here / "m.gguf")
+    monkeypatch.chdir(here)
+    model = plait.Model("m.gguf")
+    if change == "another folder":
+        monkeypatch.chdir(there)
+    elif change == "replaced":
+        os.replace(there / "m.gguf", "m.gguf")
+    else:
+        os.unlink("m.gguf")
+    wanted = run(model, [PROMPT], None)
+    for _ in range(2):
+        found = run(model, [PROMPT], store)
+        assert found[0][0] == 0
+        assert_same(found, wanted)
+    assert re.search(r"PrefixStore: not used for this context: .*m\.gguf", caplog.text)
+    if change != "removed":
+        assert run(plait.Model("m.gguf"), [PROMPT], store)[0][0] == 0
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -244,6 +272,25 @@ def test_adapters_and_control_vectors(store, tmp_path):
             assert found[1][0][0] == n_cached
             assert_same(found[1], found[0])
     assert len(store) == len(cases)
+
+
+def test_an_adapter_whose_file_was_replaced_is_not_stored(store, tmp_path, caplog):
+    metadata, weights = lora_models.model("llama")
+    model = plait.Model(gguf_writer.write(tmp_path / "m.gguf", metadata, weights))
+    found = []
+    for seed in (1, 2):
+        deltas = lora_models.deltas(weights, lora_models.matrices(weights), 4, seed)
+        path = tmp_path / "adapter.gguf"
+        lora_models.write_adapter(tmp_path / "new.gguf", "llama", deltas)
+        os.replace(tmp_path / "new.gguf", path)
+        found.append(model.load_lora(path))
+    for adapter in found * 2:
+        with plait.Context(model, n_ctx=128, n_seq_max=2) as ctx:
+            ctx.set_lora({adapter: 1.0})
+            again = run(ctx, [PROMPT], store)
+            assert_same(again, run(ctx, [PROMPT], None))
+    assert again[0][0] == 59  # of the last one, whose file is there
+    assert caplog.text.count("PrefixStore: not used with these adapters: ") == 2
 
 
 def test_changes_while_an_engine_runs(tiny, store):
