@@ -74,7 +74,8 @@ class PrefixStore:
     Memories with one row per token keep the rows of a common prefix once. Windows and recurrent states can only resume
     where they were saved: at the end of a prompt, and where prompts diverge.
 
-    To identify the model, its file is read once per store, by several threads at a time.
+    To identify the model, its file is read once per store, by several threads at a time. If the path of the model or of
+    an adapter leads to another file than the one that was opened, a warning is logged and the store is not used.
 
     Args:
         path: The directory, created if it does not exist.
@@ -149,15 +150,16 @@ class PrefixStore:
         """
         found = os.stat(path)
         identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        known = self.path / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:32]}.sha256"
+        known = self.path / f"{hashlib.sha256(repr(identity).encode()).hexdigest()[:32]}.digest"
         with contextlib.suppress(OSError):
-            text = known.read_text()
-            if len(text) == 2 * _DIGEST:
-                return text
+            content = known.read_bytes()
+            digest = content[:_DIGEST]
+            if content[_DIGEST:] == _checksum(digest, known.name):
+                return digest.hex()
         digest = _digest(path)
         with contextlib.suppress(OSError), self._locked():
-            _write(known, digest.encode())
-        return digest
+            _write(known, digest, _checksum(digest, known.name))
+        return digest.hex()
 
     # -- writing; everything below holds the lock of the directory -----------------------------------------
 
@@ -288,7 +290,7 @@ class Folder:
         name = hashlib.blake2b(ids, digest_size=16).digest()
         path = self._path / (name.hex() + _SUFFIX)
         try:
-            self._store._put(path, [head, _header_digest(head, self._path.name), memoryview(state)])
+            self._store._put(path, [head, _checksum(head, self._path.name), memoryview(state)])
         except OSError as error:
             _log.warning("PrefixStore: an entry was not written: %s", error)
             return
@@ -391,14 +393,15 @@ def _read_header(data: bytes, folder: str) -> tuple[bytes, int, bytes, int, int]
     magic, n_tokens, start, n_state, parent = _HEADER.unpack_from(data)
     end = _HEADER.size + 4 * n_tokens
     digest = data[end : end + _DIGEST]
-    if magic != _MAGIC or digest != _header_digest(data[:end], folder):
+    if magic != _MAGIC or digest != _checksum(data[:end], folder):
         return None
     begin = end + _DIGEST
     return data[_HEADER.size : end], start, parent, begin + n_state, begin
 
 
-def _header_digest(head: bytes, folder: str) -> bytes:
-    return hashlib.blake2b(head + folder.encode(), digest_size=_DIGEST).digest()
+def _checksum(data: bytes, place: str) -> bytes:
+    """Return the checksum of bytes and of the name of the file or directory that they belong to."""
+    return hashlib.blake2b(data + place.encode(), digest_size=_DIGEST).digest()
 
 
 def _name_of(ids: bytes) -> str:
@@ -434,7 +437,7 @@ def _write(path: Path, *parts: bytes | memoryview) -> None:
         raise
 
 
-def _digest(path: str | os.PathLike[str]) -> str:
+def _digest(path: str | os.PathLike[str]) -> bytes:
     """Return the digest of the digests of the parts of a file, which several threads read."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -450,4 +453,4 @@ def _digest(path: str | os.PathLike[str]) -> str:
             return found.digest()
 
     with ThreadPoolExecutor() as pool:
-        return hashlib.sha256(b"".join(pool.map(part, range(0, size, step)))).hexdigest()
+        return hashlib.sha256(b"".join(pool.map(part, range(0, size, step)))).digest()

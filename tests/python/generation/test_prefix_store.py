@@ -362,6 +362,24 @@ def test_damaged_entries_are_removed(tiny, store):
             assert path.read_bytes() == whole
 
 
+def test_a_damaged_digest_of_a_model_is_computed_again(tiny, store):
+    wanted = run(tiny, [PROMPT], store)
+    (path,) = store.path.glob("*.digest")
+    whole = path.read_bytes()
+    for data in (
+        bytes([whole[0] ^ 0x80]) + whole[1:],
+        whole[:-1] + bytes([whole[-1] ^ 1]),
+        bytes(len(whole)),
+        whole[:32],
+        b"",
+    ):
+        path.write_bytes(data)
+        found = run(tiny, [PROMPT], opened(store))
+        assert found[0][0] == 59
+        assert_same(found, wanted)
+        assert path.read_bytes() == whole
+
+
 def test_a_missing_part_of_a_chain_shortens_it(tiny, store):
     long = tokens(700, 5)
     wanted = run(tiny, [long], store, n_ctx=1024)
