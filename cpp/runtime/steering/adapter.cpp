@@ -49,10 +49,16 @@ std::vector<std::string> paired_names(const gguf::File& file) {
     return names;
 }
 
-// Identifies an adapter by its scaling and the facts of its file.
+// Identifies an adapter by its scaling, the facts of its file and all bytes of its tensors.
 std::string identity_of(const gguf::File& file, float alpha, bool rank_stabilized) {
     std::string said = text(alpha, rank_stabilized);
     for (const Fact& fact : facts_of(file)) said += text('\n', fact.name, ' ', fact.value);
+    std::vector<std::byte> bytes;
+    for (const gguf::TensorInfo& tensor : file.tensors()) {
+        bytes.resize(tensor.bytes);
+        file.read(tensor, 0, bytes);
+        said += text('\n', checksum(bytes));
+    }
     const std::string name = file.metadata().string(gguf::keys::kName, "");
     return text("LoRA ", name, name.empty() ? "" : " ", "of digest ", hexadecimal(checksum(said)));
 }

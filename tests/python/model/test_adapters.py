@@ -4,6 +4,8 @@ without new plans.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import plait
 import pytest
@@ -445,6 +447,20 @@ def test_states_know_the_adapters_they_were_made_with(case):  # S3-27
     with context(case.model) as ctx:
         ctx.set_lora({again: 0.5})
         ctx.kv.from_bytes(state)
+
+
+def test_states_of_adapters_that_differ_in_one_bit_are_refused(case, tmp_path):
+    data = bytearray(Path(case.some.path).read_bytes())
+    data[-4] ^= 1  # not in the middle of a tensor
+    (tmp_path / "other.gguf").write_bytes(data)
+    other = case.model.load_lora(tmp_path / "other.gguf")
+    with context(case.model) as ctx:
+        ctx.set_lora({case.some: 1.0})
+        feed(ctx, IDS)
+        state = ctx.kv.to_bytes()
+        ctx.set_lora({other: 1.0})
+        with pytest.raises(plait.StateError, match=r"made with 'LoRA .*' scaled by 1, expected"):
+            ctx.kv.from_bytes(state)
 
 
 @pytest.mark.oracle
