@@ -17,7 +17,9 @@ from plait.closeable import Closeable
 from plait.context import Context, model_of
 from plait.errors import CacheFull, ModelError
 from plait.generation import saved_chat
+from plait.generation.engine import Engine
 from plait.generation.events import Event
+from plait.generation.generate import generate
 from plait.generation.messages import Message as Reply
 from plait.generation.messages import Parser, render
 from plait.generation.messages.calling import result_message
@@ -31,7 +33,6 @@ from plait.vision.parts import ImagePrompt, take_images
 from plait.vision.prompt import text_tokens
 
 if TYPE_CHECKING:
-    from plait.generation.engine import Engine
     from plait.generation.grammar import Grammar
     from plait.model import Model
     from plait.tokenizer.chat_template import ChatTemplate
@@ -97,7 +98,7 @@ class Chat(Closeable):
     Raises:
         ValueError: `full` is unknown.
         TypeError: An argument has the wrong type, or a variable that the template does not use is a
-            misspelt parameter, a parameter of stream() or one of Sampler.
+            misspelt parameter, or one of Sampler, stream(), Context, Engine or generate().
         IndexError: A token id in `stop` is outside the vocabulary.
         UnsupportedError: The file has no template, or `full` is "shift" and the memory cannot
             shift.
@@ -501,22 +502,32 @@ def _images(vision: Vision | None, model: Model, full: str) -> ImagePrompt | Non
 
 def _check_variables(variables: Iterable[str], template: str) -> None:
     """Raise TypeError for what is no variable of the template but looks like a parameter."""
-    parameters = inspect.signature(Chat).parameters
+    places: tuple[tuple[Callable[..., Any], str], ...] = (
+        (Sampler, "pass sampler=Sampler({}=...)"),
+        (Chat.stream, "pass it to say() or stream()"),
+        (Context, "pass Context(model, {}=...) in place of the model"),
+        (Engine, "pass Engine(model, {}=...) in place of the model"),
+        (generate, "it is a parameter of generate()"),
+    )
     for name in variables:
         if re.search(rf"\b{re.escape(name)}\b", template):
             continue
-        if name in inspect.signature(Sampler).parameters:
-            raise TypeError(
-                f"Chat() got an unexpected keyword argument {name!r}; pass sampler=Sampler({name}=...)"
-            )
-        if name in inspect.signature(Chat.stream).parameters:
-            raise TypeError(
-                f"Chat() got an unexpected keyword argument {name!r}; pass it to say() or stream()"
-            )
-        if near := difflib.get_close_matches(name, parameters, 1, 0.8):
-            raise TypeError(
-                f"Chat() got an unexpected keyword argument {name!r}; did you mean {near[0]}?"
-            )
+        hints = [hint.format(name) for function, hint in places if name in _parameters(function)]
+        hints += [
+            f"did you mean {near}?"
+            for near in difflib.get_close_matches(name, _parameters(Chat), 1, 0.8)
+        ]
+        if hints:
+            raise TypeError(f"Chat() got an unexpected keyword argument {name!r}; {hints[0]}")
+
+
+def _parameters(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters of a function."""
+    return [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
 
 
 def _template(model: Model, text: str) -> ChatTemplate:

@@ -184,6 +184,15 @@ def test_objects_with_a_context_are_not_copied(tiny):
         ("temperature", r"pass sampler=Sampler\(temperature=\.\.\.\)"),
         ("tool_choice", r"pass it to say\(\) or stream\(\)"),
         ("response_format", r"pass it to say\(\) or stream\(\)"),
+        ("n_ctx", r"pass Context\(model, n_ctx=\.\.\.\) in place of the model"),
+        ("n_seq_max", r"pass Context\(model, n_seq_max=\.\.\.\) in place of the model"),
+        ("threads", r"pass Context\(model, threads=\.\.\.\) in place of the model"),
+        ("type_k", r"pass Context\(model, type_k=\.\.\.\) in place of the model"),
+        ("backend", r"pass Context\(model, backend=\.\.\.\) in place of the model"),
+        ("prefixes", r"pass Engine\(model, prefixes=\.\.\.\) in place of the model"),
+        ("draft", r"it is a parameter of generate\(\)"),
+        ("top_logprobs", r"it is a parameter of generate\(\)"),
+        ("progress", r"it is a parameter of generate\(\)"),
     ],
 )
 def test_misspelt_parameters_of_a_chat_are_no_variables(demo_model, name, hint):
