@@ -1,8 +1,8 @@
 """The command `plait`. Each subcommand is a module with its arguments and a function run().
 
-Exit status: 0 for success; 1 for a failure, with the reason on standard error; 2 for invalid
-arguments; 130 if interrupted; 141 if the reader of the output closed it. PLAIT_TRACEBACK=1 shows
-tracebacks. `plait --completion bash` writes a completion script for a shell.
+Exit status: 0 for success; 1 for a failure, with the reason on standard error; 2 if an argument is
+unknown, missing or has an invalid value; 130 if interrupted; 141 if the reader of the output closed
+it. PLAIT_TRACEBACK=1 shows tracebacks. `plait --completion bash` writes a completion script for a shell.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMMANDS = (
 )
 _FUNCTIONS = (
     r"^(generate|quantize_file|choose_types|importance_matrix|embed|token_logprobs|compare|kl_divergence|from_hub|verify"
-    r"|Sampler|Chat): "
+    r"|Sampler|Chat|Engine): "
 )
 _SMALLER = ("n_ctx", "kv_cells", "n_seq_max")  # what a message suggests if memory is short
 
@@ -131,9 +131,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename is not None:
             text = f"{error.filename}: {error.strerror}"
-        write_error(f"plait {command}", _with_options(text, made), _hint(error, args))
-        return 1
+        text = _with_options(text, made)
+        write_error(f"plait {command}", text, _hint(error, args))
+        return 2 if _is_usage(error, text, made) else 1
     return status
+
+
+def _is_usage(error: Exception, text: str, command: argparse.ArgumentParser) -> bool:
+    """Return whether an error is due to the value of an argument, with which its message begins."""
+    names = [
+        name for action in command._actions for name in (*action.option_strings, action.metavar)
+    ]
+    return (
+        isinstance(error, ValueError)
+        and not isinstance(error, Error)
+        and text.partition(" ")[0].removesuffix(":") in names
+    )
 
 
 def _hint(error: BaseException, args: argparse.Namespace) -> str | None:

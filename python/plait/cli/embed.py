@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     model = open_model(args.model)
     texts = args.text or [line for line in read_text("-").splitlines() if line.strip()]
     if not texts:
-        raise ValueError("no text given; pass TEXT arguments, or lines on standard input")
+        raise ValueError("TEXT: no text given; pass TEXT arguments, or lines on standard input")
     rows = embed(model, texts, pooling=args.pooling)
     if args.output:
         with open(args.output, "wb") as file:

@@ -96,12 +96,14 @@ def _type_of(args: argparse.Namespace) -> str:
     given = [t for t in (args.positional_type, args.type) if t is not None]
     if args.budget is not None:
         if given:
-            raise ValueError(f"both --budget and TYPE ({given[0]}) were given; pass one of them")
+            raise ValueError(
+                f"--type: both --budget and TYPE ({given[0]}) were given; pass one of them"
+            )
         if args.text is None:
             raise ValueError("--budget needs --text FILE, a text of the kind the model will read")
         return "Q8_0"
     if len(given) != 1:
-        raise ValueError(f"{len(given)} types were given; pass one TYPE, or --budget")
+        raise ValueError(f"--type: {len(given)} types were given; pass one TYPE, or --budget")
     return str(given[0])
 
 

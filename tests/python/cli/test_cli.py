@@ -158,19 +158,11 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
     for args, words in (
         (("inspect", tmp_path / "none.gguf"), "No such file"),
         (("inspect", broken), "broken.gguf"),
-        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
-        (("generate", "demo", "--type-k", "q9", "x"), "q9"),
-        (("generate", "demo", "--backend", "abacus", "x"), "abacus"),
-        (("generate", "demo", "-t", "-1", "x"), "--temperature is -1"),
         (("generate", "demo", "-f", tmp_path / "none.txt"), "none.txt"),
         (("perplexity", "demo", broken), "UTF-8"),
         (("chat", "demo"), "chat template"),
         (("quantize", "demo", tmp_path / "x.gguf", "Q4_K"), "already quantised (Q8_0)"),
         (("quantize", "demo", broken, "Q4_K"), "--overwrite"),
-        (("quantize", "demo", tmp_path / "x.gguf", "Q7"), '"Q7"'),
-        (("bench", "demo", "-p", "0"), "--prompt"),
-        (("bench", "demo", "-p", "a"), "--prompt"),
-        (("bench", "demo", "-r", "0"), "--rounds"),
     ):
         message = run(*args, status=1)
         assert message.startswith(f"plait {args[0]}: ")
@@ -181,15 +173,40 @@ def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "hint"),
+    ("args", "message"),
     [
-        (("inspect", "none.gguf"), "demo as MODEL"),
-        (("generate", "demo", "--backend", "abacus", "x"), "plait devices"),
-        (("chat", "demo"), "--template FILE"),
+        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
+        (("generate", "demo", "--threads", "0", "x"), "--threads: expected 1 to 1024"),
+        (("generate", "demo", "--top-p", "2", "x"), "--top-p is 2"),
+        (("generate", "demo", "--seed", "-1", "x"), "--seed is -1"),
+        (("generate", "demo", "--type-k", "q9", "x"), "--type-k: expected one of f32"),
+        (("generate", "demo", "--backend", "abacus", "x"), '--backend: expected "cpu"'),
+        (("generate", "demo", "-t", "-1", "x"), "--temperature is -1"),
+        (("generate", "hf:owner", "x"), "MODEL is 'hf:owner'"),
+        (("serve", "demo", "--port", "99999"), "--port is 99999"),
+        (("serve", "demo", "--n-ctx", "-4"), "--n-ctx is -4"),
+        (("quantize", "demo", "none.gguf", "Q7"), '--type is "Q7"'),
+        (("bench", "demo", "-p", "0"), "--prompt is '0'"),
+        (("bench", "demo", "-p", "a"), "--prompt is 'a'"),
+        (("bench", "demo", "-r", "0"), "--rounds is 0"),
     ],
 )
-def test_errors_suggest_what_to_try(run, args, hint):
-    assert f"\n  try: {hint}" in run(*args, status=1)
+def test_invalid_values_of_arguments_exit_with_2(run, args, message):
+    told = run(*args, status=2)
+    assert told.startswith(f"plait {args[0]}: {message}")
+    assert len(told.splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("args", "hint", "status"),
+    [
+        (("inspect", "none.gguf"), "demo as MODEL", 1),
+        (("generate", "demo", "--backend", "abacus", "x"), "plait devices", 2),
+        (("chat", "demo"), "--template FILE", 1),
+    ],
+)
+def test_errors_suggest_what_to_try(run, args, hint, status):
+    assert f"\n  try: {hint}" in run(*args, status=status)
 
 
 def test_invalid_arguments_suggest_the_help(capsys):
@@ -387,7 +404,7 @@ def test_interrupted_it_exits_with_130():
 
 @pytest.mark.parametrize("name", ["hf:nope", "hf:", "hf:/x", "hf:a/"])
 def test_a_hub_model_without_owner_and_name_is_refused_at_once(run, name):
-    message = run("inspect", name, status=1)
+    message = run("inspect", name, status=2)
     assert f"MODEL is {name!r}; expected hf:owner/name or hf:owner/name/file" in message
 
 
@@ -434,35 +451,38 @@ def test_quantize_warns_of_types_that_do_not_fit(run, tiny_path, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "message", "status"),
     [
-        (("generate", "demo", "-n", "0", "x"), "--max-tokens is 0"),
-        (("generate", "demo", "--top-p", "2", "x"), "--top-p is 2"),
-        (("generate", "demo", "--n-ctx", "3", "Tom lives in Oslo."), "--n-ctx is 3"),
-        (("quantize", "demo", "out.gguf", "Q4_K"), "pass --requantize to do it anyway"),
-        (("perplexity", "demo", "text", "--window", "1"), "--window is 1"),
-        (("perplexity", "demo", "text", "--window", "-5"), "--window is -5"),
-        (("perplexity", "demo", "none"), "perplexity: none: No such file or directory"),
-        (("generate", "demo", "x", "-n", "-3"), "generate: --max-tokens is -3"),
-        (("generate", "demo", "x", "--threads", "100000"), "--threads: expected 1 to 1024"),
-        (("quantize", "demo", "out.gguf"), "0 types were given; pass one TYPE, or --budget"),
-        (("quantize", "demo", "out.gguf", "Q4_K", "--type", "Q5_K"), "2 types were given"),
-        (("quantize", "demo", "out.gguf", "--budget", "4bpw"), "--budget needs --text FILE"),
+        (("generate", "demo", "--n-ctx", "3", "Tom lives in Oslo."), "--n-ctx is 3", 1),
+        (("quantize", "demo", "out.gguf", "Q4_K"), "pass --requantize to do it anyway", 1),
+        (("perplexity", "demo", "text", "--window", "1"), "--window is 1", 2),
+        (("perplexity", "demo", "text", "--window", "-5"), "--window is -5", 2),
+        (("perplexity", "demo", "none"), "perplexity: none: No such file or directory", 1),
+        (("generate", "demo", "x", "-n", "-3"), "generate: --max-tokens is -3", 2),
+        (("generate", "demo", "x", "--threads", "100000"), "--threads: expected 1 to 1024", 2),
+        (("quantize", "demo", "out.gguf"), "0 types were given; pass one TYPE, or --budget", 2),
+        (("quantize", "demo", "out.gguf", "Q4_K", "--type", "Q5_K"), "2 types were given", 2),
+        (("quantize", "demo", "out.gguf", "--budget", "4bpw"), "--budget needs --text FILE", 2),
         (
             ("quantize", "demo", "out.gguf", "Q4_K", "--budget", "4"),
             "both --budget and TYPE (Q4_K)",
+            2,
         ),
-        (("quantize", "demo", "out.gguf", "--budget", "4 GB", "--text", "text"), "such as 4.5bpw"),
-        (("quantize", "demo", "out.gguf", "Q4_K", "--imatrix", "text"), "GGUF"),
-        (("imatrix", "demo", "text", "--window", "0"), "--window"),
-        (("imatrix", "demo", "nowhere"), "nowhere"),
-        (("quantize", "demo", "out.gguf", "Q99"), 'quantize: --type is "Q99"'),
+        (
+            ("quantize", "demo", "out.gguf", "--budget", "4 GB", "--text", "text"),
+            "such as 4.5bpw",
+            2,
+        ),
+        (("quantize", "demo", "out.gguf", "Q4_K", "--imatrix", "text"), "GGUF", 1),
+        (("imatrix", "demo", "text", "--window", "0"), "--window", 2),
+        (("imatrix", "demo", "nowhere"), "nowhere", 1),
+        (("quantize", "demo", "out.gguf", "Q99"), 'quantize: --type is "Q99"', 2),
     ],
 )
-def test_messages_name_options(run, tmp_path, monkeypatch, args, message):
+def test_messages_name_options(run, tmp_path, monkeypatch, args, message, status):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text("Tom lives in Oslo. The kite is red.")
-    told = run(*args, status=1)
+    told = run(*args, status=status)
     assert message in told
     assert "_" not in re.sub(r"Q\d_\w|quantize_file|token_logprobs", "", told)
 
