@@ -135,17 +135,20 @@ def matching(what: str, known: list[str], patterns: tuple[str, ...]) -> list[str
             raise TypeError(f"{what}: patterns: expected a str, got {type(pattern).__name__}")
         wanted = current_name(pattern)
         one = find_value(exact, wanted)
-        found = (
+        matches = (
             [one]
             if one is not None
-            else [
-                name
-                for name in known
-                if ("attn_pattern" in wanted or ".attn_pattern" not in name)
-                and any(fnmatchcase(n, wanted) for n in spellings(name))
-            ]
+            else [name for name in known if any(fnmatchcase(n, wanted) for n in spellings(name))]
         )
-        if not found:
+        if not matches:
             raise no_such_value(what, known, pattern)
+        found = [
+            name for name in matches if "attn_pattern" in wanted or ".attn_pattern" not in name
+        ]
+        if not found:
+            raise ValueError(
+                f'{what}: "{pattern}" matches only attn_pattern values, which are captured if the pattern contains '
+                f'"attn_pattern"'
+            )
         chosen.update(found)
     return [name for name in known if name in chosen]

@@ -168,6 +168,10 @@ def test_mistakes_are_named(tiny):
     with plait.Context(tiny, n_ctx=16) as ctx:
         with pytest.raises(ValueError, match=r'"blk.1.l_oot".*blk.1.l_out'):
             ctx.capture("blk.1.l_oot")
+        with pytest.raises(
+            ValueError, match=r'^capture: "\*pattern\*" matches only attn_pattern values'
+        ):
+            ctx.capture("*pattern*")
         with pytest.raises(ValueError, match="at least one"):
             ctx.capture()
         with pytest.raises(TypeError, match="int"):
