@@ -494,6 +494,8 @@ class Scheduler(Closeable):
                     continue
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
+                if not agrees or read[1] is not None:
+                    self._roll_back(part)  # first, because _event() counts the free cells
                 try:
                     read = part.request.advance(token, logprob)
                 except Exception as error:
@@ -505,8 +507,6 @@ class Scheduler(Closeable):
                     part.request.draft.acceptance.accepted += 1
                 if event.finish_reason is None and agrees:
                     accepted.append(part)
-                elif part.draft and part.request.seq is not None:
-                    self._roll_back(part)
             live = accepted
             depth += 1
         return events
@@ -529,7 +529,7 @@ class Scheduler(Closeable):
         """Remove the rejected draft tokens from the sequence."""
         request = part.request
         wanted = len(request.all) - 1
-        if wanted >= request.n_cached:
+        if request.seq is None or wanted >= request.n_cached:
             return
         assert request.seq is not None
         n_lost = request.seq.rewind(wanted)

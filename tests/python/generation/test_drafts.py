@@ -142,6 +142,20 @@ def test_guesses_give_way_when_the_cache_is_full(tiny):
 def test_a_grammar_and_guesses(demo_model):
     pytest.importorskip("llguidance")
     draft = plait.PromptLookup(min_ngram=1)
+@pytest.mark.parametrize("n_cells", [24, 40])
+def test_rejected_guesses_leave_no_cell_too_few(tiny, n_cells):
+    """A generation ends at the same token when its drafts, all wrong, fill the last cells."""
+    sampler = plait.Sampler(seed=1, banned=tiny.tokenizer.eog)
+    with plait.Context(tiny, n_ctx=n_cells, n_seq_max=1) as ctx:
+        (want,) = plait.complete(ctx, [tokens(12)], 99, sampler)
+        assert len(want.tokens) == n_cells - 11
+        for n in (1, 5, 99):
+            wrong = Faulty(lambda asks, n=n: [[5] * min(n, ask.max_tokens) for ask in asks])
+            sampler.reset()
+            (got,) = plait.complete(ctx, [tokens(12)], 99, sampler, draft=wrong)
+            assert (got.tokens, got.finish_reason) == (want.tokens, "length")
+
+
     sampler = plait.Sampler(grammar="(ab){12}", seed=1)
     (one,) = plait.complete(demo_model, "ab ab ab", 40, sampler, draft=draft)
     assert one.text == "ab" * 12
