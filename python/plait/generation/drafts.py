@@ -9,6 +9,7 @@ more often.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, SupportsIndex, runtime_checkable
@@ -73,8 +74,8 @@ class Acceptance:
 class Drafter(Protocol):
     """Protocol of the argument `draft` of Scheduler.submit().
 
-    One object can serve any number of generations. It must support weak references. An exception of propose() ends
-    only the generations that it was called for.
+    One object can serve any number of generations. An exception of propose() ends only the generations that it was
+    called for.
 
     Attributes:
         acceptance: Statistics, which the scheduler updates.
@@ -83,7 +84,9 @@ class Drafter(Protocol):
     acceptance: Acceptance
 
     def attach(self, ctx: Context) -> None:
-        """Prepare for a scheduler. Called once per scheduler.
+        """Prepare for a context. Must return at once if nothing has changed.
+
+        Called whenever a request is submitted, possibly while another thread calls the other methods in a step.
 
         Args:
             ctx: The context that verifies the drafts.
@@ -196,7 +199,7 @@ class DraftModel:
 
     Its context is created when a scheduler first uses it, with the length and the number of
     sequences of the scheduler's context, and again if a later scheduler needs a larger one while no
-    generation uses it. close() frees it.
+    generation uses it. Calls from several threads are serialised.
 
     Args:
         model: The draft model.
@@ -221,6 +224,7 @@ class DraftModel:
         self._ctx: Context | None = None
         self._size = (0, 0)  # n_ctx and n_seq_max that the context was created for
         self._held: dict[Hashable, tuple[Sequence, list[int]]] = {}
+        self._lock = threading.RLock()
 
     def attach(self, ctx: Context) -> None:
         """Create the draft context, unless there is one that is large enough or in use.
@@ -239,24 +243,31 @@ class DraftModel:
             )
         n_ctx, n_seq_max = self._size
         size = (max(n_ctx, ctx.n_ctx + self.n), max(n_seq_max, ctx.n_seq_max))
-        if self._held or size == self._size:
+        if size == self._size:
             return
-        self.close()
-        options: dict[str, object] = {"n_ctx": size[0], "n_seq_max": size[1], **self._options}
-        self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
-        self._size = size
+        with self._lock:
+            if self._held or size == self._size:
+                return
+            self.close()
+            options: dict[str, object] = {"n_ctx": size[0], "n_seq_max": size[1], **self._options}
+            self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
+            self._size = size
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
-        """Return for each generation the most likely continuation; nothing if the draft cache is full.
+        """Return for each generation the most likely continuation.
+
+        Returns nothing if the draft cache is full, or after close().
 
         Args:
             asks: The generations.
         """
         drafts: list[list[int]] = [[] for _ in asks]
-        try:
-            self._draft(asks, drafts)
-        except CacheFull:
-            self._free()
+        with self._lock:
+            if self._ctx is not None:
+                try:
+                    self._draft(self._ctx, asks, drafts)
+                except CacheFull:
+                    self._free()
         return drafts
 
     def release(self, key: Hashable) -> None:
@@ -265,25 +276,26 @@ class DraftModel:
         Args:
             key: Identifies the generation.
         """
-        if key in self._held:
-            self._held.pop(key)[0].close()
+        with self._lock:
+            if key in self._held:
+                self._held.pop(key)[0].close()
 
     def close(self) -> None:
-        """Free the draft context. It is created again when it is needed."""
-        self._free()
-        self._size = (0, 0)
-        if self._ctx is not None:
-            self._ctx.close()
+        """Free the draft context. It is created again when a request that uses this drafter is submitted."""
+        with self._lock:
+            self._free()
+            self._size = (0, 0)
+            if self._ctx is not None:
+                self._ctx.close()
+                self._ctx = None
 
     def _free(self) -> None:
         while self._held:
             self._held.popitem()[1][0].close()
 
-    def _draft(self, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
-        ctx = self._ctx
-        assert ctx is not None
+    def _draft(self, ctx: Context, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
         live = [i for i, ask in enumerate(asks) if ask.max_tokens > 0]
-        news = {i: self._unread(asks[i]) for i in live}
+        news = {i: self._unread(ctx, asks[i]) for i in live}
         while live:
             rows = self._read(ctx, [(asks[i].key, news[i]) for i in live])
             going = []
@@ -297,11 +309,10 @@ class DraftModel:
                     going.append(i)
             live = going
 
-    def _unread(self, ask: DraftRequest) -> list[int]:
+    def _unread(self, ctx: Context, ask: DraftRequest) -> list[int]:
         """Return the tokens that the draft sequence must process, at least one, after removing rejected ones."""
-        assert self._ctx is not None
         if ask.key not in self._held:
-            self._held[ask.key] = (self._ctx.sequence(), [])
+            self._held[ask.key] = (ctx.sequence(), [])
         seq, held = self._held[ask.key]
         n = min(len(held), len(ask.tokens) - 1)
         same = next((i for i in range(n) if held[i] != ask.tokens[i]), n)

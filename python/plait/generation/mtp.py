@@ -7,10 +7,12 @@ is the hidden state for the next draft token.
 
 from __future__ import annotations
 
+import functools
+import threading
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +45,7 @@ class MTP:
     no other capture of that context can be open.
 
     Drafting pauses while it is slower than decoding without drafts, which is measured from time to
-    time.
+    time. Calls from several threads are serialised.
 
     Args:
         n: Max draft tokens per step. The layer is trained to draft one and is applied repeatedly.
@@ -68,6 +70,8 @@ class MTP:
         self._balance = _Balance() if flag(pauses, "MTP: pauses") else None
         self._head: _Head | None = None
         self._texts: dict[Hashable, _Text] = {}
+        self._lock = threading.RLock()
+        self.reads = ""  # see StateReader; set by attach()
 
     def attach(self, ctx: Context) -> None:
         """Create the context of the layer.
@@ -80,18 +84,18 @@ class MTP:
             ValueError: Drafts for another context are in use.
         """
         expect_context(ctx, "attach")
-        if self._head is not None and self._head.serves(ctx):
+        if self._serves(ctx):
             return
-        if self._texts:
-            raise ValueError("MTP: drafts for another context are in use; use one MTP per context")
-        self.close()
-        self._head = _Head(ctx, self.n)
-
-    @property
-    def reads(self) -> str:
-        """Name of the intermediate value that observe() needs."""
-        assert self._head is not None
-        return self._head.reads
+        with self._lock:
+            if self._serves(ctx):
+                return
+            if self._texts:
+                raise ValueError(
+                    "MTP: drafts for another context are in use; use one MTP per context"
+                )
+            self.close()
+            self._head = _Head(ctx, self.n)
+            self.reads = self._head.reads
 
     def observe(self, key: Hashable, tokens: list[int], start: int, states: Rows) -> None:
         """Store the hidden states of tokens that the model has computed.
@@ -102,30 +106,35 @@ class MTP:
             start: Position of the first hidden state.
             states: float32 (n, n_embd), the residual stream after the last layer.
         """
-        assert self._head is not None
-        text = self._texts.setdefault(key, _Text())
-        text.add(start, states)
-        if len(text.states) >= MAX_UNREAD:
-            try:
-                self._head.read([(text, tokens)], logits=False)
-            except CacheFull:
-                self._free()
+        with self._lock:
+            if self._head is None:
+                return
+            text = self._texts.setdefault(key, _Text())
+            text.add(start, states)
+            if len(text.states) >= MAX_UNREAD:
+                try:
+                    self._head.read([(text, tokens)], logits=False)
+                except CacheFull:
+                    self._free()
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
-        """Return for each generation the most likely continuation; nothing during a pause.
+        """Return for each generation the most likely continuation; nothing during a pause, or after close().
 
         Args:
             asks: The generations.
         """
         drafts: list[list[int]] = [[] for _ in asks]
-        if self._balance is not None and not self._balance.drafts(
-            {a.key: len(a.tokens) for a in asks}
-        ):
-            return drafts
-        try:
-            self._draft(asks, drafts)
-        except CacheFull:
-            self._free()
+        with self._lock:
+            if self._head is None:
+                return drafts
+            if self._balance is not None and not self._balance.drafts(
+                {a.key: len(a.tokens) for a in asks}
+            ):
+                return drafts
+            try:
+                self._draft(self._head, asks, drafts)
+            except CacheFull:
+                self._free()
         return drafts
 
     def release(self, key: Hashable) -> None:
@@ -134,22 +143,32 @@ class MTP:
         Args:
             key: Identifies the generation.
         """
-        text = self._texts.pop(key, None)
-        if text is not None:
-            text.close()
+        with self._lock:
+            text = self._texts.pop(key, None)
+            if text is not None:
+                text.close()
 
     def close(self) -> None:
-        """Free the context of the layer. It is created again when it is needed."""
-        self._free()
-        if self._head is not None:
-            self._head.close()
-            self._head = None
+        """Free the context of the layer. It is created again when a request that uses this drafter is submitted."""
+        with self._lock:
+            self._free()
+            if self._head is not None:
+                self._head.close()
+                self._head = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        made = functools.partial(type(self), self.n, self.p_min, pauses=self._balance is not None)
+        return made, ()
+
+    def _serves(self, ctx: Context) -> bool:
+        head = self._head
+        return head is not None and head.serves(ctx)
 
     def _free(self) -> None:
         while self._texts:
             self._texts.popitem()[1].close()
 
-    def _draft(self, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
+    def _draft(self, head: _Head, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
         texts = {}
         for i, ask in enumerate(asks):
             text = self._texts.get(ask.key)
@@ -157,9 +176,8 @@ class MTP:
                 texts[i] = text
         if not texts:
             return
-        assert self._head is not None
         live = list(texts)
-        rows, states = self._head.read([(texts[i], asks[i].tokens) for i in live], logits=True)
+        rows, states = head.read([(texts[i], asks[i].tokens) for i in live], logits=True)
         while live:
             steps = {}
             for i, row, state in zip(live, rows, states, strict=True):
@@ -171,7 +189,7 @@ class MTP:
                     steps[i] = (texts[i], token, state)
             live = list(steps)
             if live:
-                rows, states = self._head.step(list(steps.values()))
+                rows, states = head.step(list(steps.values()))
 
 
 @dataclass(slots=True)

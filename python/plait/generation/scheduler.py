@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, SupportsFloat, SupportsIndex
-from weakref import WeakValueDictionary
 
 from plait.arguments import expect, expect_context, flag, integer, kind, renamed
 from plait.arguments import number as to_number
@@ -104,7 +103,6 @@ class Scheduler(Closeable):
         self._pool = RequestPool(
             ctx, share=share_prefixes, keep=keep_prefixes, live=self._live, store=store
         )
-        self._attached: WeakValueDictionary[int, Drafter] = WeakValueDictionary()  # by id()
         self._numbers = itertools.count()
         self._closed = False
 
@@ -183,15 +181,12 @@ class Scheduler(Closeable):
             sampler = None if sampler is None else _reseeded(sampler, number_of_seed)
         if since is not None:
             since = to_number(since, "generate: since")
-        if draft is not None:
-            with self._lock:
-                if not self._closed and id(draft) not in self._attached:
-                    draft.attach(self._ctx)
-                    self._attached[id(draft)] = draft
         own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
         with self._submitting:
             if self._closed:
                 raise ValueError("submit: the scheduler is closed")
+            if draft is not None:
+                draft.attach(self._ctx)
             if isinstance(sampler, Sampler):
                 if self._tokenizer is not None:
                     sampler.bind(self._tokenizer)
@@ -494,13 +489,13 @@ class Scheduler(Closeable):
                     continue
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token
-                if not agrees or read[1] is not None:
-                    self._roll_back(part)  # first, because _event() counts the free cells
                 try:
                     read = part.request.advance(token, logprob)
                 except Exception as error:
                     self._pool.fail(part.request, error)
                     continue
+                if not agrees or read[1] is not None:
+                    self._roll_back(part)  # first, because _event() counts the free cells
                 event = self._event(part.request, token, logprob, row, *read, more=agrees)
                 events.append((part.request, event))
                 if agrees and part.request.draft is not None:
@@ -531,7 +526,6 @@ class Scheduler(Closeable):
         wanted = len(request.all) - 1
         if request.seq is None or wanted >= request.n_cached:
             return
-        assert request.seq is not None
         n_lost = request.seq.rewind(wanted)
         request.n_cached = wanted - n_lost
 

@@ -189,17 +189,18 @@ def decode(ctx: Context, slices: list[Slice]) -> tuple[Output, list[Reading]]:
     batch = batch_of(slices)
     drafters = [part.request.draft for part in slices]
     readers = [one if isinstance(one, StateReader) else None for one in drafters]
-    names = {reader.reads for reader in readers if reader is not None}
-    if not names:
+    names = ["" if reader is None else reader.reads for reader in readers]
+    wanted = set(filter(None, names))
+    if not wanted:
         return ctx.decode(batch), []
-    with ctx.capture(*names) as seen:
+    with ctx.capture(*wanted) as seen:
         out = ctx.decode(batch)
     readings = []
     begin = 0
-    for part, reader in zip(slices, readers, strict=True):
+    for part, reader, name in zip(slices, readers, names, strict=True):
         end = begin + part.n_pending + len(part.draft)
-        if reader is not None:
-            states = seen[reader.reads][begin:end]
+        if reader is not None and name:
+            states = seen[name][begin:end]
             readings.append(Reading(reader, part.request, part.request.n_cached, states))
         begin = end
     return out, readings

@@ -1,12 +1,15 @@
 """Speculative decoding: the text equals that without drafts."""
 
 import gc
+import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import plait
 import pytest
 from plait.generation.drafts import DraftRequest
+from python.drafting_models import MODELS, add_layer, source
 from python.drive import tokens
 from python.reference_data import model_path
 
@@ -139,9 +142,6 @@ def test_guesses_give_way_when_the_cache_is_full(tiny):
         assert ctx.kv.n_used == 0
 
 
-def test_a_grammar_and_guesses(demo_model):
-    pytest.importorskip("llguidance")
-    draft = plait.PromptLookup(min_ngram=1)
 @pytest.mark.parametrize("n_cells", [24, 40])
 def test_rejected_guesses_leave_no_cell_too_few(tiny, n_cells):
     """A generation ends at the same token when its drafts, all wrong, fill the last cells."""
@@ -156,6 +156,9 @@ def test_rejected_guesses_leave_no_cell_too_few(tiny, n_cells):
             assert (got.tokens, got.finish_reason) == (want.tokens, "length")
 
 
+def test_a_grammar_and_guesses(demo_model):
+    pytest.importorskip("llguidance")
+    draft = plait.PromptLookup(min_ngram=1)
     sampler = plait.Sampler(grammar="(ab){12}", seed=1)
     (one,) = plait.complete(demo_model, "ab ab ab", 40, sampler, draft=draft)
     assert one.text == "ab" * 12
@@ -301,7 +304,7 @@ def test_an_engine_keeps_no_drafter(tiny, make):
         draft.attach = lambda ctx, attach=draft.attach: (attached.append(ctx), attach(ctx))
         for _ in range(3):
             engine.complete_sync(tokens(5), 9, draft=draft)
-        assert attached == [engine.ctx]
+        assert attached == [engine.ctx] * 3
         del draft
         engine.complete_sync(tokens(5), 1)  # the thread has let go of the last request
         gc.collect()
@@ -321,3 +324,49 @@ def test_a_draft_context_grows_with_what_it_is_used_for(demo_model):
     assert reused._ctx is context
     reused.close()
     assert texts(demo_model, asked, 8, draft=reused) == [want[0][:8]]
+
+
+def test_a_closed_draft_model_is_opened_by_the_next_request(tiny):
+    draft = plait.DraftModel(tiny, n=3)
+    want = texts(tiny, [tokens(5, i) for i in range(3)], 24)
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx, plait.Scheduler(ctx) as scheduler:
+        running = scheduler.submit(tokens(5, 0), 24, draft=draft)
+        plain = scheduler.submit(tokens(5, 1), 24)
+        for _ in range(3):
+            scheduler.step()
+        draft.close()
+        before = draft.acceptance.drafted
+        scheduler.step()
+        assert draft.acceptance.drafted == before > 0
+        later = scheduler.submit(tokens(5, 2), 24, draft=draft)
+        list(scheduler.run())
+        assert draft.acceptance.drafted > before
+        assert draft.acceptance.rate == 1
+    assert [request.tokens for request in (running, plain, later)] == want
+    draft.close()
+
+
+def close_while_an_engine_runs(model, draft):
+    """Close a drafter over and over while requests of an engine use it, and one that does not."""
+    asked = [tokens(6, i, model.n_vocab) for i in range(5)]
+    want = texts(model, asked, 40)
+    with plait.Engine(model, n_ctx=64, n_seq_max=3) as engine, ThreadPoolExecutor(5) as pool:
+        for _ in range(3):
+            options = [{}, *[{"draft": draft}] * 4]
+            calls = [
+                pool.submit(engine.complete_sync, ids, 40, **given)
+                for ids, given in zip(asked, options, strict=True)
+            ]
+            while not all(call.done() for call in calls):
+                draft.close()
+                time.sleep(0.002)
+            assert [call.result().tokens for call in calls] == want
+
+
+def test_a_draft_model_may_be_closed_at_any_time(tiny):
+    close_while_an_engine_runs(tiny, plait.DraftModel(tiny, n=3))
+
+
+def test_a_layer_for_multi_token_prediction_may_be_closed_at_any_time(data_dir, tmp_path):
+    model = add_layer(source(data_dir, MODELS[2]), tmp_path / "m.gguf")
+    close_while_an_engine_runs(model, plait.MTP(pauses=False))

@@ -1,6 +1,7 @@
 """Drafts from a model's own layer for multi-token prediction."""
 
 import gc
+import pickle
 import threading
 
 import numpy as np
@@ -264,6 +265,49 @@ def test_one_object_serves_one_context_at_a_time(one):
             list(scheduler.run())
         assert request.tokens[:8] == want[0]
     draft.close()
+    draft.close()
+
+
+def test_schedulers_that_take_turns_each_get_drafts_of_their_layer(data_dir, one, tmp_path):
+    other = add_layer(source(data_dir, MODELS[0]), tmp_path / "m.gguf")
+    draft = plait.MTP(2, pauses=False)
+    with (
+        plait.Context(one, n_ctx=64) as first,
+        plait.Context(other, n_ctx=64) as second,
+        plait.Scheduler(first) as a,
+        plait.Scheduler(second) as b,
+    ):
+        for scheduler, ctx in ((a, first), (b, second), (a, first)):
+            (asked,) = asked_of(ctx.model, 1)
+            request = scheduler.submit(asked, 8, draft=draft)
+            assert draft.reads == f"blk.{ctx.model.n_layer - 1}.l_out"
+            scheduler.step()
+            other_scheduler = b if scheduler is a else a
+            with pytest.raises(ValueError, match="one MTP per context"):
+                other_scheduler.submit([1, 2], 8, draft=draft)
+            list(scheduler.run())
+            assert request.tokens == texts(ctx.model, [asked], 8)[0]
+    draft.close()
+
+
+def test_a_closed_layer_is_opened_by_the_next_request(one):
+    asked = asked_of(one, 3)
+    draft = plait.MTP(2, pauses=False)
+    with plait.Context(one, n_ctx=64, n_seq_max=3) as ctx, plait.Scheduler(ctx) as scheduler:
+        running = scheduler.submit(asked[0], 24, draft=draft)
+        plain = scheduler.submit(asked[1], 24)
+        for _ in range(3):
+            scheduler.step()
+        draft.close()
+        before = draft.acceptance.drafted
+        scheduler.step()
+        assert draft.acceptance.drafted == before > 0
+        later = scheduler.submit(asked[2], 24, draft=draft)
+        list(scheduler.run())
+        assert draft.acceptance.drafted > before
+    assert [request.tokens for request in (running, plain, later)] == texts(one, asked, 24)
+    copied = pickle.loads(pickle.dumps(draft))
+    assert (copied.n, copied.acceptance.drafted) == (2, 0)
     draft.close()
 
 
