@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,16 @@ Row = npt.NDArray[np.float32]
 
 
 def draw(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
-    """Sample for requests that share a sampler. After an exception, retry one by one to find the requests at fault."""
+    """Sample for requests that share a sampler.
+
+    If a Sampler raises, nothing was drawn, and the requests are drawn one by one to find those at fault. A sampler that
+    calls Python is called for one request at a time, because its functions may have a state.
+
+    Returns:
+        For each request the token and its log-probability, or the exception.
+    """
+    if len(requests) > 1 and _calls_python(requests[0].sampler):
+        return _one_by_one(requests, rows)
     try:
         tokens = _sampled(requests, rows)
         logprobs = _core.token_logprobs(rows, tokens)
@@ -27,10 +37,17 @@ def draw(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseExc
     except Exception as error:
         if len(requests) == 1:
             return [error]
-    results: list[tuple[int, float] | BaseException] = []
-    for i, request in enumerate(requests):
-        results += draw([request], rows[i : i + 1])
-    return results
+    return _one_by_one(requests, rows)
+
+
+def _one_by_one(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
+    return [draw([request], rows[i : i + 1])[0] for i, request in enumerate(requests)]
+
+
+def _calls_python(sampler: Callable[..., int] | None) -> bool:
+    if isinstance(sampler, Sampler):
+        return any(map(callable, sampler.order))
+    return sampler is not None
 
 
 def _sampled(requests: list[Request], rows: Row) -> list[int]:
@@ -41,10 +58,8 @@ def _sampled(requests: list[Request], rows: Row) -> list[int]:
     if isinstance(sampler, Sampler):
         drawn: list[int] = sampler.sample(rows, [request.key for request in requests]).tolist()
         return drawn
-    return [
-        token_id(sampler(row, seq=request.key), len(row))
-        for request, row in zip(requests, rows, strict=True)
-    ]
+    (request,), (row,) = requests, rows
+    return [token_id(sampler(row, seq=request.key), len(row))]
 
 
 def token_id(token: object, n_vocab: int, source: str = "sampler") -> int:

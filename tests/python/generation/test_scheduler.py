@@ -322,6 +322,52 @@ def test_a_failing_request_does_not_affect_others(tiny):
         assert ctx.kv.n_used == 0
 
 
+class Counter:
+    """A plain sampler with a state per sequence, whose fourth call for the sequence `bad` raises."""
+
+    def __init__(self, bad):
+        self.bad, self.calls = bad, {}
+
+    def __call__(self, row, seq):
+        n = self.calls[seq] = self.calls.get(seq, 0) + 1
+        if seq == self.bad and n == 4:
+            raise LookupError("the fourth call")
+        return int(np.argsort(-row)[n % 5])
+
+
+def test_an_exception_of_a_shared_callable_repeats_no_other_call(tiny):
+    def run(asked):
+        sampler = Counter(bad=1)
+        with plait.Context(tiny, n_ctx=64, n_seq_max=4) as ctx, plait.Scheduler(ctx) as scheduler:
+            found = [scheduler.submit(tokens(5, i), 6, sampler=sampler, key=i) for i in asked]
+            while scheduler.busy:
+                scheduler.step()
+        assert sampler.calls == {i: 4 if i == 1 else 6 for i in asked}
+        return found
+
+    first, bad, last = run([0, 1, 2])
+    assert isinstance(bad.error, LookupError)
+    assert len(bad.tokens) == 3
+    assert [first.tokens, last.tokens] == [one.tokens for one in run([0, 2])]
+
+
+def test_an_exception_of_a_function_in_an_order_repeats_no_other_call(tiny):
+    calls = []
+
+    def function(row, seen):
+        calls.append(tuple(seen))
+        if len(calls) == 2:
+            raise LookupError("the second call")
+
+    sampler = plait.Sampler(seed=1, order=["top_k", function])
+    with plait.Context(tiny, n_ctx=64, n_seq_max=4) as ctx, plait.Scheduler(ctx) as scheduler:
+        requests = [scheduler.submit(tokens(5, i), 3, sampler=sampler) for i in range(3)]
+        while scheduler.busy:
+            scheduler.step()
+    assert [request.finish_reason for request in requests] == ["length", "error", "length"]
+    assert len(calls) == len(set(calls)) == 7
+
+
 def test_an_interrupted_step_loses_nothing(tiny):
     """KeyboardInterrupt in a sampler reaches the caller and does not affect later steps."""
     calls = []
