@@ -540,11 +540,11 @@ class Sampler:
         plan: list[RowFunction | int] = []
         greedy = self.temperature == 0 and self.dynamic_range == 0 and "temperature" in self.order
         simple = self.xtc_probability == 0 and self.typical_p == 1
-        for name in self.order:
+        for i, name in enumerate(self.order):
             if callable(name):
                 plan += [len(stages), name]
-            elif greedy and simple and name in _KEEP_BEST:
-                continue  # these always keep the most likely token
+            elif greedy and simple and name in _KEEP_BEST and not _changes_logits(self.order[i:]):
+                continue  # the draw takes the most likely token, which this method would keep
             else:
                 stage = self._stage(name)
                 stages += [stage] if stage is not None else []
@@ -597,12 +597,21 @@ _KEEP_BEST: Final = {"top_n_sigma", "top_k", "top_p", "min_p"}
 def _at_least(low: float) -> _Check:
     return f"finite and at least {low}", lambda x: low <= x < math.inf
 
+_CHANGE_LOGITS: Final = {
+    "bias",
+    "penalties",
+    "dry",
+}  # so that another token may be the most likely one
 
 def _number(name: str, value: SupportsFloat, check: _Check) -> float:
     expected, valid = check
     result = to_float(value, f"Sampler: {name}")
     if not valid(result):
         raise ValueError(f"Sampler: {name} is {shown(value)}; it must be {expected}")
+def _changes_logits(order: tuple[str | RowFunction, ...]) -> bool:
+    return any(callable(name) or name in _CHANGE_LOGITS for name in order)
+
+
     return result
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import math
 import pickle
 from collections.abc import Callable
@@ -217,6 +218,42 @@ def test_threads_may_do_anything_at_once():
                 sampler.reset()
 
     with ThreadPoolExecutor(4) as pool:
+def test_greedy_takes_the_best_token_of_the_whole_chain():
+    """Methods before one that changes logits restrict the choice, in every order."""
+
+    def raised(row, tokens):
+        row[np.isfinite(row)] *= -1
+
+    x = LOGITS.astype(np.float64)
+    x[7] = -8
+    methods = {
+        "top_k": lambda x: twin.top_k(x, 3),
+        "top_p": lambda x: twin.top_p(x, 0.7),
+        "min_p": lambda x: twin.min_p(x, 0.5),
+        "top_n_sigma": lambda x: twin.top_n_sigma(x, 0.5),
+        "bias": lambda x: twin.bias(x, {1: -9.0, 3: -2.0}),
+        "penalties": lambda x: twin.penalties(x, SEEN, presence=2.5),
+        raised: lambda x: np.where(x > -math.inf, -x, -math.inf),
+        "temperature": lambda x: twin.temperature(x, 0),
+    }
+    options: dict[str, Any] = {
+        "top_k": 3,
+        "top_p": 0.7,
+        "min_p": 0.5,
+        "top_n_sigma": 0.5,
+        "presence_penalty": 2.5,
+    }
+    for order in itertools.permutations(methods, 4):
+        if "temperature" not in order:
+            continue
+        sampler = Sampler(0, **options, logit_bias={1: -9.0, 3: -2.0}, order=order)
+        want = x
+        for name in order:
+            want = methods[name](want)
+        got = start(sampler, 0).probabilities(x.astype(np.float32))
+        np.testing.assert_allclose(got, twin.softmax(want), err_msg=str(order))
+
+
         list(pool.map(busy, range(4)))
 
 
