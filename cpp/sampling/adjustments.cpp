@@ -66,6 +66,7 @@ void Dry::apply(Candidates& candidates, const History& history) const {
     std::unordered_map<int32_t, int64_t> repeats;
     const auto z = z_values(reversed);
     for (size_t i = 1; i < reversed.size(); ++i) {
+        if (breakers.contains(reversed[i - 1])) continue;
         const int64_t length = std::min(z[i], longest);
         int64_t& known = repeats[reversed[i - 1]];
         known = std::max(known, length);

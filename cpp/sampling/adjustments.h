@@ -33,8 +33,9 @@ struct Penalties {
 
 // "Don't repeat yourself" (DRY): subtracts multiplier * base^(n - allowed_length) from the logit of
 // a token that would extend a repetition, where n >= allowed_length is the length of the longest
-// suffix of the history that also occurs earlier, followed by that token. A repetition does not
-// extend across a breaker. p-e-w 2024, https://github.com/oobabooga/text-generation-webui/pull/5677
+// suffix of the history that also occurs earlier, followed by that token. A repetition neither
+// extends across a breaker nor continues with one.
+// p-e-w 2024, https://github.com/oobabooga/text-generation-webui/pull/5677
 struct Dry {
     double multiplier = 0;
     double base = 1.75;

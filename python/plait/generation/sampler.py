@@ -89,7 +89,8 @@ class Sampler:
         dry_base: Growth of the "dry" penalty per repeated token.
         dry_allowed_length: Length of repetitions that "dry" allows, in tokens.
         dry_last_n: Number of tokens that "dry" considers. None: all.
-        dry_breakers: Token ids, and texts within tokens, across which "dry" finds no repetition.
+        dry_breakers: Token ids, and texts within tokens, across which "dry" finds no repetition. Such tokens are never
+            penalised.
         logit_bias: Maps token ids to numbers that are added to their logits; -inf forbids a token.
         banned: Ids of forbidden tokens.
         allowed: Ids of the only tokens that are allowed. None: all.

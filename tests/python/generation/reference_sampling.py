@@ -38,9 +38,9 @@ def penalties(x, tokens, repetition=1.0, presence=0.0, frequency=0.0):
 
 
 def dry(x, tokens, multiplier, base=1.75, allowed_length=2, breakers=()):
-    """For each token, the longest n such that the last n tokens followed by it occurred before."""
+    """For each token but the breakers, the longest n such that the last n tokens followed by it occurred before."""
     x = x.copy()
-    for token in range(len(x)):
+    for token in set(range(len(x))) - set(breakers):
         longest = 0
         for n in range(1, len(tokens)):
             end = tokens[-n:]

@@ -166,6 +166,33 @@ def test_dry_finds_every_repetition(values, tokens, allowed, breaker):
 
 
 @given(
+@given(
+    tokens=st.lists(st.integers(0, 3), min_size=1, max_size=30),
+    allowed=st.integers(1, 3),
+    breakers=st.sets(st.integers(0, 3), max_size=2),
+)
+@settings(deadline=None, max_examples=200)
+def test_dry_follows_the_implementation_of_its_author(tokens, allowed, breakers):
+    """As modules/sampler_hijack.py of text-generation-webui: backwards from each earlier place of the last token."""
+    wanted = np.zeros(4)
+    lengths: dict[int, int] = {}
+    for i, token in enumerate(tokens[:-1]):
+        if token != tokens[-1] or token in breakers or tokens[i + 1] in breakers:
+            continue
+        length = 1
+        while length <= i and tokens[i - length] == tokens[-1 - length] not in breakers:
+            length += 1
+        lengths[tokens[i + 1]] = max(lengths.get(tokens[i + 1], 0), length)
+    for token, length in lengths.items():
+        wanted[token] -= 2.0 ** (length - allowed) if length >= allowed else 0
+    sampler = Sampler(
+        **PLAIN, dry_multiplier=1, dry_base=2, dry_allowed_length=allowed, dry_breakers=breakers
+    )
+    sampler.start(0, tokens)
+    got = sampler.probabilities(np.zeros(4, np.float32))
+    np.testing.assert_allclose(got, twin.softmax(wanted), rtol=1e-9, atol=1e-12)
+
+
     values=st.lists(st.integers(-6, 6), min_size=1, max_size=20),
     top_k=st.integers(0, 8),
     top_p=st.floats(0.05, 1),
