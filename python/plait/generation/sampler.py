@@ -7,6 +7,7 @@ import hashlib
 import inspect
 import math
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, SupportsFloat, SupportsIndex
 
@@ -187,6 +188,7 @@ class Sampler:
         self._breaker_ids: set[int] | None = None
         self._in_use: set[int] = set()
         self._clones: list[Sampler] = []
+        self._acquiring = threading.RLock()  # shared with the clones; re-entered by finalizers
         self._tokenizer: Tokenizer | None = None
         self._matchers: Matchers | None = None
         self._made = None if self._needs_text() else self._make()
@@ -482,13 +484,14 @@ class Sampler:
         number = _integer("sample", sample, 0)
         data = np.array([*ids, number], np.int64).tobytes()
         key = int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
-        sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
-        if sampler is None:
-            sampler = self._clone()
-            self._clones.append(sampler)
-        sampler._in_use.add(key)
-        sampler.reset(key)
-        sampler.start(key, ids)
+        with self._acquiring:
+            sampler = next((one for one in (self, *self._clones) if key not in one._in_use), None)
+            if sampler is None:
+                sampler = self._clone()
+                self._clones.append(sampler)
+            sampler._in_use.add(key)
+            sampler.reset(key)
+            sampler.start(key, ids)
         return sampler, key
 
     def release(self, key: int) -> None:
@@ -497,8 +500,9 @@ class Sampler:
         Args:
             key: The sequence.
         """
-        self._in_use.discard(key)
-        self.reset(key)
+        with self._acquiring:
+            self.reset(key)
+            self._in_use.discard(key)
 
     def _clone(self) -> Sampler:
         """Return a copy without sequences that shares the tables of this sampler."""
@@ -593,26 +597,26 @@ _FILTERS: Final = {
     "min_p": ("min_p", 0),
 }
 _KEEP_BEST: Final = {"top_n_sigma", "top_k", "top_p", "min_p"}
-
-
-def _at_least(low: float) -> _Check:
-    return f"finite and at least {low}", lambda x: low <= x < math.inf
-
 _CHANGE_LOGITS: Final = {
     "bias",
     "penalties",
     "dry",
 }  # so that another token may be the most likely one
 
+
+def _at_least(low: float) -> _Check:
+    return f"finite and at least {low}", lambda x: low <= x < math.inf
+
+
+def _changes_logits(order: tuple[str | RowFunction, ...]) -> bool:
+    return any(callable(name) or name in _CHANGE_LOGITS for name in order)
+
+
 def _number(name: str, value: SupportsFloat, check: _Check) -> float:
     expected, valid = check
     result = to_float(value, f"Sampler: {name}")
     if not valid(result):
         raise ValueError(f"Sampler: {name} is {shown(value)}; it must be {expected}")
-def _changes_logits(order: tuple[str | RowFunction, ...]) -> bool:
-    return any(callable(name) or name in _CHANGE_LOGITS for name in order)
-
-
     return result
 
 

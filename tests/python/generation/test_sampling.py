@@ -5,6 +5,7 @@ import inspect
 import itertools
 import math
 import pickle
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -166,7 +167,6 @@ def test_dry_finds_every_repetition(values, tokens, allowed, breaker):
 
 
 @given(
-@given(
     tokens=st.lists(st.integers(0, 3), min_size=1, max_size=30),
     allowed=st.integers(1, 3),
     breakers=st.sets(st.integers(0, 3), max_size=2),
@@ -193,6 +193,7 @@ def test_dry_follows_the_implementation_of_its_author(tokens, allowed, breakers)
     np.testing.assert_allclose(got, twin.softmax(wanted), rtol=1e-9, atol=1e-12)
 
 
+@given(
     values=st.lists(st.integers(-6, 6), min_size=1, max_size=20),
     top_k=st.integers(0, 8),
     top_p=st.floats(0.05, 1),
@@ -217,34 +218,6 @@ def test_greedy():
     assert Sampler(top_k=1, seed=0)(np.array([4, 5, 5], np.float32)) == 1
 
 
-def test_a_seed_gives_the_same_tokens_whatever_else_runs():
-    alone = Sampler(**PLAIN, seed=3)
-    want = {seq: [alone(LOGITS, seq=seq) for _ in range(50)] for seq in (0, 1, 7)}
-    mixed = Sampler(**PLAIN, seed=3)
-    got: dict[int, list[int]] = {7: [], 0: [], 1: []}
-    for step in range(50):
-        for seq in sorted(got, reverse=bool(step % 2)):
-            got[seq].append(mixed(LOGITS, seq))
-    assert got == want
-    assert want[0] != want[1]
-    with ThreadPoolExecutor(3) as pool:
-        threaded = Sampler(**PLAIN, seed=3)
-        draws = pool.map(lambda seq: [threaded(LOGITS, seq) for _ in range(50)], (0, 1, 7))
-        assert dict(zip((0, 1, 7), draws, strict=True)) == want
-
-
-def test_threads_may_do_anything_at_once():
-    rows = np.random.default_rng(1).normal(size=(4, 2000)).astype(np.float32)
-    sampler = Sampler(repetition_penalty=1.1, seed=1)
-
-    def busy(worker):
-        for i in range(150):
-            assert len(sampler.sample(rows, range(4))) == 4
-            sampler.accept(worker, [i])
-            if i % 10 == worker:
-                sampler.reset()
-
-    with ThreadPoolExecutor(4) as pool:
 def test_greedy_takes_the_best_token_of_the_whole_chain():
     """Methods before one that changes logits restrict the choice, in every order."""
 
@@ -281,7 +254,52 @@ def test_greedy_takes_the_best_token_of_the_whole_chain():
         np.testing.assert_allclose(got, twin.softmax(want), err_msg=str(order))
 
 
+def test_a_seed_gives_the_same_tokens_whatever_else_runs():
+    alone = Sampler(**PLAIN, seed=3)
+    want = {seq: [alone(LOGITS, seq=seq) for _ in range(50)] for seq in (0, 1, 7)}
+    mixed = Sampler(**PLAIN, seed=3)
+    got: dict[int, list[int]] = {7: [], 0: [], 1: []}
+    for step in range(50):
+        for seq in sorted(got, reverse=bool(step % 2)):
+            got[seq].append(mixed(LOGITS, seq))
+    assert got == want
+    assert want[0] != want[1]
+    with ThreadPoolExecutor(3) as pool:
+        threaded = Sampler(**PLAIN, seed=3)
+        draws = pool.map(lambda seq: [threaded(LOGITS, seq) for _ in range(50)], (0, 1, 7))
+        assert dict(zip((0, 1, 7), draws, strict=True)) == want
+
+
+def test_threads_may_do_anything_at_once():
+    rows = np.random.default_rng(1).normal(size=(4, 2000)).astype(np.float32)
+    sampler = Sampler(repetition_penalty=1.1, seed=1)
+
+    def busy(worker):
+        for i in range(150):
+            assert len(sampler.sample(rows, range(4))) == 4
+            sampler.accept(worker, [i])
+            if i % 10 == worker:
+                sampler.reset()
+
+    with ThreadPoolExecutor(4) as pool:
         list(pool.map(busy, range(4)))
+
+
+def test_engines_that_share_a_sampler_get_sequences_of_their_own():
+    class Slow(set):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            time.sleep(0.02)
+            return found
+
+    sampler = Sampler(seed=1)
+    sampler._in_use = Slow()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: sampler.acquire([1, 2, 3]), range(4)))
+    assert len({id(one) for one, _ in found}) == 4
+    assert len({key for _, key in found}) == 1
+    for one, key in found:
+        one.release(key)
 
 
 def test_reset_starts_again():
