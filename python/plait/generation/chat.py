@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
 from plait.arguments import expect, integer, kind, string
-from plait.closeable import Closeable
+from plait.closeable import Closeable, begun
 from plait.context import Context, model_of
 from plait.errors import CacheFull, ModelError
 from plait.generation import saved_chat
@@ -472,14 +472,18 @@ class Chat(Closeable):
         )
         events = self._turns.start(turn)
         self._turn += 1
-        return self._parsed(events, parser)
+        return begun(self._parsed(events, parser))
 
     def _parsed(
         self, events: Generator[Event, None, None], parser: Parser
-    ) -> Generator[Event, None, None]:
-        """Yield events with the parts of the message, which is appended to `messages` at the end."""
+    ) -> Generator[Event | None, None, None]:
+        """Yield None, as begun() requires, and then events with the parts of the message.
+
+        At the end, the message is appended to `messages`.
+        """
         self.finish_reason = None
         try:
+            yield None
             for event in events:
                 parts = parser.feed(event.text)
                 if event.finish_reason is not None:

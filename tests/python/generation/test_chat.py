@@ -187,6 +187,17 @@ def test_an_interrupted_answer_is_kept(talker):
         assert chat.say("so")
 
 
+def test_an_answer_without_events_is_kept(talker):
+    with plait.Chat(talker, sampler=words, max_tokens=30) as chat:
+        for _ in range(2):
+            chat.stream("the hat").close()
+            events = chat.stream("so")
+            del events
+            gc.collect()
+        assert [message["role"] for message in chat.messages] == ["user", "assistant"] * 4
+        assert chat.say("so")
+
+
 def test_stop_strings_and_samplers(talker):
     sampler = plait.Sampler(temperature=1.5, seed=3, allowed=range(260, 272))
     with plait.Chat(talker, sampler=sampler, max_tokens=30) as chat:
