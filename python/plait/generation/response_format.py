@@ -16,23 +16,28 @@ def formatted(
     sampler: Callable[..., int] | None, response_format: Mapping[str, Any] | Grammar | None
 ) -> Callable[..., int] | None:
     """Return a sampler that generates text of the given form."""
-    if response_format is None:
+    if response_format is None or is_text(response_format):
         return sampler
     grammar = _grammar_of(response_format)
-    if grammar is None:
-        return sampler
     if sampler is None:
         return Sampler(temperature=0, grammar=grammar)
     if not isinstance(sampler, Sampler):
         raise TypeError(
-            f"Engine: response_format requires a plait.Sampler or None, but sampler is a {kind(sampler)}"
+            f"response_format requires a plait.Sampler or None as the sampler, got {kind(sampler)}"
         )
     if sampler.grammar is not None:
-        raise ValueError("Engine: response_format is given, but the sampler has a grammar already")
+        raise ValueError(
+            "response_format and the grammar of the sampler exclude each other; give one of them"
+        )
     return sampler.replace(grammar=grammar)
 
 
-def _grammar_of(form: Mapping[str, Any] | Grammar) -> Grammar | None:
+def is_text(form: Mapping[str, Any] | Grammar | None) -> bool:
+    """Return whether a response format allows any text."""
+    return isinstance(form, Mapping) and form.get("type") == "text"
+
+
+def _grammar_of(form: Mapping[str, Any] | Grammar) -> Grammar:
     from plait.generation.grammar import Grammar
 
     if isinstance(form, Grammar):
@@ -42,8 +47,6 @@ def _grammar_of(form: Mapping[str, Any] | Grammar) -> Grammar | None:
             f"Engine: response_format: expected a mapping or a Grammar, got {kind(form)}"
         )
     name = form.get("type")
-    if name == "text":
-        return None
     if name == "json_object":
         return Grammar.json({"type": "object"})
     if name == "json_schema":

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.messages.constrain import tools_grammar
-from plait.generation.response_format import formatted
+from plait.generation.response_format import formatted, is_text
 from plait.generation.sampler import Sampler
 from plait.tokenizer.chat_template import KEY
 
@@ -121,7 +121,8 @@ def chat_job(
             'tool_choice: expected "auto", "none", "required" or a function', "tool_choice"
         )
     if choice not in ("auto", "none"):
-        if job.parameters["response_format"] is not None:
+        form = job.parameters["response_format"]
+        if form is not None and not is_text(form):
             raise BadRequest("tool_choice and response_format exclude each other", "tool_choice")
         parallel = value(body, "parallel_tool_calls", bool, True)
         job.parameters["response_format"] = tools_grammar(

@@ -143,6 +143,11 @@ def test_required_tools_and_formats(client):
     calls = [
         one for chunk in chunks for choice in chunk.choices for one in choice.delta.tool_calls or []
     ]
+    done = client.chat.completions.create(
+        model="tiny", messages=HELLO, tools=[TOOL], tool_choice="required", max_tokens=200,
+        response_format={"type": "text"},
+    )  # fmt: skip
+    assert done.choices[0].finish_reason == "tool_calls"
     assert [(one.index, one.function.name) for one in calls] == [(0, "look")]
     schema = {
         "type": "object",

@@ -11,6 +11,7 @@ from plait.errors import UnsupportedError
 from plait.generation.messages import formats
 from plait.generation.messages.parser import Parser
 from plait.generation.messages.tools import parameters_of
+from plait.generation.response_format import is_text
 
 if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
@@ -76,7 +77,7 @@ def chosen_format(
     """
     if string(choice, f"{what}: tool_choice") in ("auto", "none"):
         return response_format
-    if response_format is not None:
+    if response_format is not None and not is_text(response_format):
         raise ValueError(f"{what}: response_format and tool_choice exclude each other")
     return tools_grammar(model, tools or [], choice, template=template)
 
