@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ def call(name: Any, arguments: Any, identity: Any = None) -> ToolCall:
 
 
 def loads(text: str) -> Any:
-    """Parse JSON. Control characters in strings are accepted, NaN is not.
+    """Parse JSON. Control characters in strings are accepted; NaN and numbers that overflow to infinity are not.
 
     Returns:
         The value.
@@ -56,17 +57,16 @@ def loads(text: str) -> Any:
     Raises:
         ValueError: The text is not JSON.
     """
-    return _well_formed(json.loads(text, strict=False, parse_constant=_reject))
+    return _well_formed(_DECODER.decode(text))
 
 
 def from_json(text: str) -> Calls:
     """Return the calls of a JSON object or array, or of several, separated by white space, ";" or ","."""
-    decoder = json.JSONDecoder(strict=False, parse_constant=_reject)
     calls: list[ToolCall] = []
     try:
         at = _skip(text, 0)
         while at < len(text):
-            value, at = decoder.raw_decode(text, at)
+            value, at = _DECODER.raw_decode(text, at)
             calls += _calls_in(_well_formed(value))
             at = _skip(text, at)
     except _BROKEN:
@@ -186,7 +186,7 @@ class _GemmaValue:
                 at = self._next(at, "]")
             return items, at + 1
         if text[at] == '"':
-            return json.JSONDecoder(strict=False).raw_decode(text, at)
+            return _DECODER.raw_decode(text, at)
         bare = re.compile(r"[^,\]}]*").match(text, at)
         assert bare is not None
         return typed(bare[0].strip(), None), bare.end()
@@ -296,3 +296,13 @@ def _skip(text: str, at: int) -> int:
 
 def _reject(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text} exceeds the largest float")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(strict=False, parse_constant=_reject, parse_float=_finite)

@@ -2,10 +2,11 @@
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
-from plait.generation.messages import Parser
+from plait.generation.messages import Parser, values
 from plait.generation.messages.families import BY_NAME, detect
 
 HERE = Path(__file__).parent / "transcripts"
@@ -44,6 +45,17 @@ def test_transcripts(family, case):
 @pytest.mark.parametrize("family", sorted(BY_NAME))
 def test_there_are_twenty_transcripts(family):
     assert len(json.loads((HERE / f"{family}.json").read_text())) >= 20
+
+
+def test_numbers_that_json_cannot_write_are_no_call():
+    for number in ("1e999", "-1e999", "Infinity", "NaN"):
+        text = f'{{"name": "look", "arguments": {{"x": {number}}}}}'
+        with pytest.raises(ValueError, match=re.escape(number)):
+            values.loads(text)
+        assert values.from_json(text) is None
+        assert values.typed(number, None) == number
+    (call,) = values.from_json('{"name": "look", "arguments": {"x": 1.5e300}}')
+    assert call.arguments == {"x": 1.5e300}
 
 
 @pytest.mark.parametrize("family", sorted(BY_NAME))
