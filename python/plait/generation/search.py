@@ -115,7 +115,8 @@ def beam_search(
     without its constant).
 
     Args:
-        model: A Model, for which a context is created, or a Context with `width` free sequences.
+        model: A Model or an Engine, for whose model a context is created; or a Context with `width` free sequences and
+            an n_batch of at least `width`.
         prompt: Text or token ids.
         width: Number of beams, and max number of results.
         max_tokens: Max tokens to generate.
@@ -129,7 +130,8 @@ def beam_search(
         Completions, best first. The finish reason is "stop", or "length" at max_tokens or n_ctx.
 
     Raises:
-        ValueError: `width` or `max_tokens` is below 1, or the prompt is empty or longer than n_ctx.
+        ValueError: `width` or `max_tokens` is below 1, `width` exceeds n_batch, or the prompt is empty or longer than
+            n_ctx.
         IndexError: A token id is outside the vocabulary.
         CacheFull: The context has too little free room.
         UnsupportedError: `stop` has strings, and the model file has no vocabulary.
@@ -156,6 +158,11 @@ def beam_search(
                 n_ctx = max(len(ids), min(n_ctx, source.n_ctx_train))
             ctx = Context(source, n_ctx=n_ctx, n_seq_max=size)
             resources.enter_context(closing(ctx))
+        if size > ctx.n_batch:
+            raise ValueError(
+                f"beam_search: width is {size} but n_batch is {ctx.n_batch}; create the context with an n_batch of at "
+                f"least {size}"
+            )
         require_fit(ids, ctx.n_ctx, "beam_search: the prompt")
         limit = min(limit, ctx.n_ctx - len(ids) + 1)
         search = _Search(ctx, size, limit, penalty, ends)

@@ -663,6 +663,11 @@ def test_beam_search_refuses(tiny):
         with pytest.raises(plait.CacheFull):
             plait.beam_search(ctx, "the", 3)
         assert ctx.kv.n_used == 0
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=4, n_batch=2) as ctx,
+        pytest.raises(ValueError, match="width is 4 but n_batch is 2; create the context with"),
+    ):
+        plait.beam_search(ctx, "the", 4)
 
 
 # -- asyncio, progress -----------------------------------------------------------------------------
