@@ -241,7 +241,10 @@ def _per_prompt(
     checked = parameters_of(n, max_tokens, sampler, stops, seed)
     if not isinstance(stops, list):
         stops = [stops]
-    if not any(isinstance(one, list | tuple | set | frozenset) for one in stops):
+    if any(isinstance(one, list | tuple | set | frozenset) for one in stops):
+        # A batch may contain only prompts whose stop is one string.
+        stops = [one if isinstance(one, list | tuple | set | frozenset) else [one] for one in stops]
+    else:
         stops = [stops] * n
     return {
         "max_tokens": [one.max_tokens for one in checked],

@@ -51,6 +51,16 @@ def pool():
         ray.shutdown()
 
 
+def test_stops_with_one_string_for_a_prompt_stay_with_it():
+    from plait.ray.pool import _per_prompt
+
+    for stop in ([["x"], "b", "c"], ["b", {"x"}, "c"]):
+        stops = [set(one) for one in _per_prompt(3, stop=stop)["stop"]]
+        assert stops == [set(one) for one in stop]
+        assert not any(isinstance(one, str) for one in _per_prompt(3, stop=stop)["stop"])
+    assert _per_prompt(3, stop=["b", "c"])["stop"] == [["b", "c"]] * 3
+
+
 def test_generations_come_in_order(pool):
     seen = []
     found = pool.generate(PROMPTS, 12, progress=lambda *done: seen.append(done))
