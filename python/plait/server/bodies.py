@@ -205,8 +205,7 @@ def text_job(body: Mapping[str, Any], model: Model) -> Job:
         raise BadRequest(
             "prompt: expected a str, a list of token ids, or a list of those", "prompt"
         )
-    job = _job(body, prompts, None)
-    job.echo = value(body, "echo", bool, False)
+    job = _job(body, prompts, None, echo=value(body, "echo", bool, False))
     if body.get("logprobs") is not None:
         job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
     if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
@@ -252,14 +251,26 @@ def number(body: Mapping[str, Any], key: str, default: Any, low: int, high: int)
     return found
 
 
-def _job(body: Mapping[str, Any], prompts: list[Any], limit: int | None) -> Job:
-    """Return the job of a body; `limit` is the max number of tokens that applies if the body has none."""
+def _job(
+    body: Mapping[str, Any], prompts: list[Any], limit: int | None, *, echo: bool = False
+) -> Job:
+    """Return the job of a body.
+
+    Args:
+        body: The body.
+        prompts: As in Job.
+        limit: Max number of tokens if the body has none.
+        echo: As in Job. Allows a max number of 0.
+
+    Raises:
+        BadRequest: The body has wrong values.
+    """
     for key, advice in _REFUSED.items():
         if body.get(key):
             raise BadRequest(f"{key} is not supported; {advice}", key)
     for key in ("n_predict", "max_tokens", "max_completion_tokens"):  # the last one counts
         given = number(body, key, None, -1, _UNLIMITED)
-        if given == 0 and not body.get("echo"):
+        if given == 0 and not echo:
             raise BadRequest(f"{key} is 0; expected at least 1, or -1 for no limit", key)
         if given is not None:
             limit = _UNLIMITED if given == -1 else given
@@ -268,6 +279,12 @@ def _job(body: Mapping[str, Any], prompts: list[Any], limit: int | None) -> Job:
     if stop is not None and not isinstance(stop, str) and not are_texts:
         raise BadRequest("stop: expected a str or a list of str", "stop")
     n = number(body, "n", 1, 1, MAX_SAMPLES)
+    best_of = number(body, "best_of", n, 1, MAX_SAMPLES)
+    if best_of != n:
+        raise BadRequest(
+            f"best_of is {best_of} but n is {n}; best_of is not supported, use n and choose by logprobs",
+            "best_of",
+        )
     if n * len(prompts) > MAX_SAMPLES:
         raise BadRequest(
             f"the request asks for {n * len(prompts)} generations; the limit is {MAX_SAMPLES}", "n"
@@ -281,7 +298,7 @@ def _job(body: Mapping[str, Any], prompts: list[Any], limit: int | None) -> Job:
         "timeout": None,
     }
     return Job(
-        prompts, n, parameters, value(body, "stream", bool, False), bool(options.get("include_usage")), None
+        prompts, n, parameters, value(body, "stream", bool, False), bool(options.get("include_usage")), None, echo
     )  # fmt: skip
 
 

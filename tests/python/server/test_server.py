@@ -200,7 +200,9 @@ def test_embeddings(client, model):
     [
         ({"messages": []}, "messages: expected a non-empty list"),
         ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": 0, "extra_body": {"echo": True}}, "max_tokens is 0; expected at least 1"),
         ({"max_tokens": -2}, "max_tokens is -2"),
+        ({"extra_body": {"best_of": 3}}, "best_of is 3 but n is 1; .* use n and choose by logprobs"),
         ({"extra_body": {"functions": [{"name": "f"}]}}, "use tools"),
         ({"extra_body": {"grammar": "root ::= ("}}, "grammar"),
         ({"extra_body": {"chat_template_kwargs": 3}}, "chat_template_kwargs: expected object"),
