@@ -420,7 +420,7 @@ void RowTable::reposition(SequenceId s, KeyRange keys, int32_t divisor, int32_t 
     for_each_row(q, keys, [&](int32_t row) {
         Position& p = positions_[at(row)];  // tokens with several axes cannot be shifted
         const Position moved = p / divisor + delta;
-        const int32_t shift = shifts_[at(row)] + moved - p;
+        const int32_t shift = shifts_[at(row)] + (moved - p);
         set_shift(row, shift, shift != 0);
         p = moved;
     });
