@@ -231,6 +231,14 @@ TEST_P(EitherMode, CopiesIncludePendingShifts) {
         EXPECT_EQ(driver.rotations[0][static_cast<size_t>(cell.row)], cell.position[0]);
 }
 
+TEST(Unified, ShiftsAddUpAtLargePositions) {
+    Driver driver(sized(8, 1));
+    driver.feed(0, 3);
+    driver.memory->add(0, {}, INT32_MAX - 10, driver.moves);
+    driver.memory->add(0, {}, -1, driver.moves);
+    for (const Cell& cell : driver.memory->cells()) EXPECT_EQ(cell.shift, INT32_MAX - 11);
+}
+
 TEST_P(EitherMode, AnInvalidShiftChangesNothing) {
     Driver driver = make(8, 1);
     driver.feed(0, 6);
