@@ -369,14 +369,20 @@ Raises:
 
 }  // namespace
 
-CallGuard* CallGuard::running(const Context& context) noexcept {
-    CallGuard* i = t_innermost_call;
-    while (i != nullptr && i->context_ != &context) i = i->outer_;
-    return i;
+bool CallGuard::is_in_call_of(const Context& context) noexcept {
+    const CallGuard* call = t_innermost_call;
+    while (call != nullptr && call->context_ != &context) call = call->outer_;
+    return call != nullptr;
+}
+
+CallGuard* CallGuard::outermost() noexcept {
+    CallGuard* call = t_innermost_call;
+    while (call != nullptr && call->outer_ != nullptr) call = call->outer_;
+    return call;
 }
 
 CallGuard::CallGuard(const Context& context) : context_(&context), outer_(t_innermost_call) {
-    if (running(context) != nullptr)
+    if (is_in_call_of(context))
         throw InvalidArgument(
             "the context is busy: an edit function, a signal handler or a log handler must not "
             "call the context in whose call it runs");

@@ -30,12 +30,14 @@ public:
     CallGuard(const CallGuard&) = delete;
     CallGuard& operator=(const CallGuard&) = delete;
 
-    // Returns the call of the context that this thread is in; null if it is in none.
-    static CallGuard* running(const Context& context) noexcept;
-    // Calls close() after this call, and ignores exceptions.
+    // Returns the outermost call of any context that this thread is in; null if it is in none.
+    static CallGuard* outermost() noexcept;
+    // Calls close() after this call, the outermost of its thread, and ignores exceptions.
     void defer(std::function<void()> close) { deferred_.push_back(std::move(close)); }
 
 private:
+    static bool is_in_call_of(const Context& context) noexcept;
+
     const Context* context_;
     CallGuard* outer_;
     std::vector<std::function<void()>> deferred_;
@@ -95,13 +97,13 @@ public:
 
     // For the destructor of a Python object that has something open: calls close(), which calls this
     // context, and ignores exceptions. Callbacks, and the garbage collector during one, destroy
-    // objects while this thread is in a call of this context; close() then runs after that call,
-    // so it must own what it uses.
+    // objects while this thread is in a call, of this context or of another one whose lock it holds;
+    // close() then runs after the outermost call, so it must own what it uses.
     template <typename F>
     void close_from_destructor(F&& close) noexcept {
         try {
-            if (CallGuard* const running = CallGuard::running(context_))
-                running->defer(std::forward<F>(close));
+            if (CallGuard* const call = CallGuard::outermost())
+                call->defer(std::forward<F>(close));
             else
                 std::forward<F>(close)();
         } catch (...) {
