@@ -81,7 +81,7 @@ public:
     template <typename F>
     auto call_with_handles(F&& f) {
         return call([&](Context& context) {
-            const std::shared_lock lock(handles_.mutex());
+            const std::shared_lock lock = handles_.lock_shared();
             return std::forward<F>(f)(context, std::as_const(handles_));
         });
     }
@@ -90,7 +90,7 @@ public:
     template <typename F>
     void change_handles(F&& f) {
         call([&](Context& context) {
-            const std::unique_lock lock(handles_.mutex());
+            const std::unique_lock lock = handles_.lock();
             std::forward<F>(f)(context, handles_);
         });
     }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
@@ -32,13 +33,22 @@ struct Handle {
 };
 
 // Which handle owns which id. While a handle is open, only the handle names its sequence in calls
-// that change the sequence; calls that read it also accept the id. The mutex guards the table:
-// calls that name sequences hold it shared, so that no handle is opened or closed before they end.
+// that change the sequence; calls that read it also accept the id. A mutex guards the table: calls
+// that name sequences hold it shared, so that no handle is opened or closed before they end.
 class Handles {
 public:
     explicit Handles(const void* context) : context_(context) {}
 
-    std::shared_mutex& mutex() { return mutex_; }
+    // Lock the mutex. Both wait for their turn first: while lock() waits for calls that hold the
+    // mutex, no further call can get it, which might otherwise go on for ever.
+    std::shared_lock<std::shared_mutex> lock_shared() {
+        const std::lock_guard turn(turn_);
+        return std::shared_lock(mutex_);
+    }
+    std::unique_lock<std::shared_mutex> lock() {
+        const std::lock_guard turn(turn_);
+        return std::unique_lock(mutex_);
+    }
     void open(SequenceId id, const std::shared_ptr<Handle>& handle) noexcept;
     void close(SequenceId id) noexcept;
     void reserve(size_t n_ids);  // call before open() of smaller ids
@@ -68,6 +78,7 @@ private:
     }
 
     const void* context_;
+    std::mutex turn_;
     std::shared_mutex mutex_;
     std::vector<std::shared_ptr<Handle>> by_id_;  // the open handle; null: none
     std::vector<Transaction> transactions_;

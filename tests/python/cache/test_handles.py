@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+import time
+
 import numpy as np
 import plait
 import pytest
@@ -179,8 +184,6 @@ def test_a_batch_of_handles_computes_what_one_of_ids_does(ctx, other):
 
 
 def test_a_context_accepts_its_handles_in_a_thread_while_others_open_and_close(ctx):
-    import threading
-
     done = threading.Event()
 
     def work():
@@ -196,6 +199,72 @@ def test_a_context_accepts_its_handles_in_a_thread_while_others_open_and_close(c
         done.set()
         thread.join()
         assert len(seq) == 30
+
+
+def test_handles_open_and_close_while_two_threads_decode_without_a_gap(ctx):
+    done = threading.Event()
+    n_decoded = [0, 0]
+
+    def work(i, seq):
+        while not done.is_set():
+            seq.truncate(0)
+            feed(ctx, tokens(40), seq)
+            n_decoded[i] += 1
+
+    with ctx.sequence() as first, ctx.sequence() as second:
+        threads = [
+            threading.Thread(target=work, args=each, daemon=True)
+            for each in enumerate((first, second))
+        ]
+        for thread in threads:
+            thread.start()
+        while not all(n_decoded):
+            time.sleep(0.01)
+        waited = []
+        for _ in range(5):
+            before = sum(n_decoded)
+            ctx.sequence().close()
+            waited.append(sum(n_decoded) - before)
+            if max(waited) > 50:
+                break
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert max(waited) <= 10
+
+
+DROP_HANDLES_OF_EACH_OTHER = """
+import gc, threading, plait
+gc.disable()
+model = plait.Model.demo()
+contexts = [plait.Context(model, n_ctx=32, n_seq_max=3, threads=1) for _ in range(2)]
+name = contexts[0].value_names()[1]
+both = threading.Barrier(2)
+dropped = {ctx: [other.sequence()] for ctx, other in zip(contexts, reversed(contexts))}
+
+def run(ctx):
+    def edit(x):
+        if dropped[ctx]:
+            both.wait()
+            dropped[ctx].clear()
+        return x
+
+    batch = plait.Batch()
+    batch.add_sequence([5, 6, 7], seq=2)
+    with ctx.edit(name, edit):
+        ctx.decode(batch)
+
+threads = [threading.Thread(target=run, args=(ctx,)) for ctx in contexts]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert [ctx.sequence().id for ctx in contexts] == [0, 0]
+"""
+
+
+def test_callbacks_of_two_contexts_may_drop_handles_of_each_other():
+    subprocess.run([sys.executable, "-c", DROP_HANDLES_OF_EACH_OTHER], timeout=60, check=True)
 
 
 def test_a_state_is_not_loaded_under_the_id_of_an_open_handle(ctx, other, tmp_path):
