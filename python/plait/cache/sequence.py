@@ -120,8 +120,11 @@ class Sequence(_core.SequenceHandle, Closeable):
         kv = self._open()
         n = integer(n, "rewind: n", 0, MAX_POSITION)
         wanted = min(n, self.pos)
+        # The smallest stored position is the first of the sequence, unless a window has freed earlier ones.
+        may_free = kv.kind in ("sliding", "hybrid")
+        first = 0 if may_free else max(0, kv.seq_pos_min(self))
         # Tokens with several axes can end after n although each begins before it.
-        return max(0, wanted - kv.seq_rewind(self, n))
+        return max(0, wanted - max(first, kv.seq_rewind(self, n)))
 
     def shift(self, keep: SupportsIndex, discard: SupportsIndex) -> None:
         """Remove positions [keep, keep + discard) and move later positions back by `discard`.
