@@ -115,6 +115,8 @@ public:
     std::vector<Cell> cells() const;
     // Returns true if any part stores something of the sequence.
     bool holds(SequenceId sequence) const;
+    // Returns 1 + the largest position of the sequence; 0 if it is empty.
+    Position next(SequenceId sequence) const;
     // Returns the rows of the group that the sequence holds, oldest first.
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const {
         return part_of(group).rows_of(sequence);
@@ -135,7 +137,6 @@ private:
     const Part* first() const { return parts_.list.empty() ? nullptr : parts_.list[0].get(); }
     Part& part_of(uint8_t group) const;
     bool can_end_at(SequenceId sequence, Position next) const;
-    Position next(SequenceId sequence) const;
     void release(SequenceId sequence) noexcept;
     void cut_lineage(SequenceId sequence, Position begin) noexcept;
     void reposition(SequenceId sequence, const Reposition& how, std::vector<RowMove>& moves);

@@ -121,13 +121,14 @@ Position Session::rewind(SequenceId sequence, Position next) {
     decode_runner_->edit([&](Memory& memory, std::vector<RowMove>& moves) {
         point = memory.rewind_point(sequence, next);
         if (point.from == sequence) {
-            PLAIT_CHECK(memory.remove(sequence, {.begin = point.next}));
+            // A range without an end would include an encoder output.
+            const Position end = memory.next(sequence);
+            PLAIT_CHECK(memory.remove(sequence, {point.next, end}));
             return;
         }
         memory.refork(point, sequence, moves);
     });
-    const auto held = memory().positions(sequence);
-    return held ? held->max + 1 : 0;
+    return memory().next(sequence);
 }
 
 DefragReport Session::defrag(std::optional<int64_t> max_moves) {

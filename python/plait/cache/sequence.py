@@ -93,7 +93,8 @@ class Sequence(_core.SequenceHandle, Closeable):
         """
         kv = self._open()
         n = integer(n, "truncate: n", 0, MAX_POSITION)
-        if not kv.seq_rm(self, n):
+        # A range without an end would include the output of an encoder.
+        if not kv.seq_rm(self, n, max(n, self.pos)):
             raise UnsupportedError(
                 f"truncate: a {kv.kind} memory cannot remove positions from {n} on; use rewind()"
             )

@@ -171,6 +171,28 @@ def test_a_rewind_returns_where_the_sequence_continues(ctx, data_dir):
         assert (seq.rewind(5), seq.pos, len(seq)) == (0, 6, 12)
 
 
+def test_a_rewind_counts_only_positions_that_the_sequence_held(data_dir):
+    with plait.Context(plait.Model(model_path(data_dir, "mamba")), n_ctx=64) as ctx:
+        seq = ctx.sequence()
+        batch = plait.Batch()
+        batch.add_sequence([5, 6, 7, 8], seq=seq, pos=10)
+        ctx.decode(batch)
+        assert (seq.rewind(12), seq.pos) == (2, 0)
+
+
+@pytest.mark.parametrize("call", ["rewind", "truncate"])
+def test_removing_all_positions_keeps_the_output_of_an_encoder(data_dir, call):
+    with plait.Context(plait.Model(model_path(data_dir, "t5")), n_ctx=64) as ctx:
+        seq = ctx.sequence()
+        batch = plait.Batch()
+        batch.add_sequence([5, 6, 7], seq=seq)
+        ctx.encode(batch)
+        want = np.array(feed(ctx, [3, 4], seq))
+        for _ in range(2):
+            getattr(seq, call)(0)  # in the second round, no position is stored
+        assert same_bits(feed(ctx, [3, 4], seq), want)
+
+
 @pytest.mark.parametrize("kind", ["unified", "streams"])
 def test_a_rewind_returns_to_the_nearest_fork(any_model, kind):
     n_vocab = min(any_model.n_vocab, 288)
