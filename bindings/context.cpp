@@ -314,8 +314,9 @@ Source: cpp/runtime/context.cpp)";
 
 constexpr const char* kDecodeDoc = R"(Run a batch and store its keys and values in the cache.
 
-If an exception is raised, the cache is as it was before the call. The GIL is released. Signal
-handlers run about every 20 ms, so Ctrl-C ends the call.
+If an exception is raised, the cache is as it was before the call, except that a call which fails
+while it computes may have applied pending shifts. The GIL is released. Signal handlers run about
+every 20 ms, so Ctrl-C ends the call.
 
 Args:
     batch: The batch. The entries of each sequence must continue where its cached positions end.

@@ -264,6 +264,10 @@ bool Memory::can_end_at(SequenceId sequence, Position next) const {
 
 RewindPoint Memory::rewind_point(SequenceId sequence, Position wanted) const {
     wanted = std::clamp(wanted, 0, next(sequence));
+void Memory::check_kept_shifts() {
+    for (const auto& part : parts_.list) part->check_replace_kept_shifts();
+}
+
     RewindPoint best{0, sequence};
     if (can_end_at(sequence, wanted)) return {wanted, sequence};
     for (SequenceId fork = 0; fork < n_sequences_; ++fork) {

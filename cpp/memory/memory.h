@@ -84,6 +84,8 @@ public:
     // An edit: prepares take_shifts() in a transaction. Rows that a transaction keeps must not be
     // rotated, so sequences get copies of them. Throws CacheFull if there is no room.
     void replace_kept_shifts(std::vector<RowMove>& moves);
+    // Throws CacheFull if replace_kept_shifts() would. During a step, its rows count as used.
+    void check_kept_shifts();
 
     // Returns the largest position up to `next` to which the sequence can be rewound. If `from` is
     // the sequence itself, remove() does so, otherwise refork().

@@ -116,7 +116,8 @@ public:
     int32_t n_kept(int32_t pool) const;
     // Kept rows with a pending shift that sequences hold. replace_kept_shifts() gives these
     // sequences copies of them, so that the shifts of the copies can be applied.
-    // reserve_kept_shifts() returns their number; it throws CacheFull if there is no room.
+    // reserve_kept_shifts() returns their number; it throws CacheFull if there is no room. It may
+    // be called during a step, whose rows then count as used.
     int32_t reserve_kept_shifts();
     void replace_kept_shifts(std::vector<RowMove>& moves) noexcept;
 

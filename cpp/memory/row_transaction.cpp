@@ -124,7 +124,7 @@ int32_t RowTable::reserve_kept_shifts() {
             throw CacheFull(
                 text("the transaction keeps ", needed[p], " cells with pending shifts, ",
                      "which must be copied before they are rotated; ", pools_[p].n_free(),
-                     " cells are free"),
+                     " cells are free", touched_.empty() ? "" : " after those of the batch"),
                 needed[p], pools_[p].n_free());
     replaced_by_.resize(ref_counts_.size());
     new_runs_.resize(sequences_.size());

@@ -642,8 +642,9 @@ class Context:
         """
         Run a batch and store its keys and values in the cache.
 
-        If an exception is raised, the cache is as it was before the call. The GIL is released. Signal
-        handlers run about every 20 ms, so Ctrl-C ends the call.
+        If an exception is raised, the cache is as it was before the call, except that a call which fails
+        while it computes may have applied pending shifts. The GIL is released. Signal handlers run about
+        every 20 ms, so Ctrl-C ends the call.
 
         Args:
             batch: The batch. The entries of each sequence must continue where its cached positions end.
@@ -780,9 +781,10 @@ class Context:
 
         No cell is copied in advance. A cell that the block may restore stays in memory until its end and
         counts as used, so a call can raise CacheFull earlier than without the transaction; cells whose
-        contents or positions change are copied first, as are those with a pending shift when their keys are
-        needed, also by to_bytes(), save() and keys(). Recurrent layers have room for the states of one
-        transaction over all n_seq_max sequences. The cache is not defragmented meanwhile.
+        contents or positions change are copied first. Cells with a pending shift are copied by the next
+        decode() of any sequence, and by keys(), values(), write(), to_bytes(), save() and copy_to(). Recurrent
+        layers have room for the states of one transaction over all n_seq_max sequences. The cache is not
+        defragmented meanwhile.
 
         A handle opened in a block that is undone is closed; one closed in it is open again, with its
         adapters and its control vector, unless its object was deleted. Calls of other threads are part of

@@ -168,12 +168,15 @@ Outputs StepRunner::run(const BatchView& batch, StopSignal* stop) {
     {
         prepare(outputs_->with_flags(batch), options_.limits,
                 step_memory_.sequences(options_.form.step), prepared_);
-        apply_shifts();
         const PhaseTimer timed(stats, Phase::place);
-        if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
         microbatches = split(batch.both_directions);
         if (computes_gradients())
             gradients_->begin(microbatches, outputs_->graph_outputs(), engine_.limits().n_tokens);
+        if (step_memory_.has_shifts()) {
+            check_room(microbatches);
+            apply_shifts();
+        }
+        if (stored_) defragmenter_.before_step(memory(), mover_, batch.size);
         placement.emplace(step_memory_, options_.form.step, prepared_, microbatches);
     }
     if (log_enabled(LogLevel::trace))
@@ -370,6 +373,11 @@ void StepRunner::write_adapter_input(InputId id, const Microbatch& microbatch, s
         picks[2 * row] = scale_of(row) ? 0 : -1;
         picks[2 * row + 1] = static_cast<int32_t>(RowChange::add);
     }
+}
+
+void StepRunner::check_room(std::span<const Microbatch> microbatches) {
+    const PlacementGuard trial(step_memory_, options_.form.step, prepared_, microbatches);
+    if (stored_) memory().check_kept_shifts();
 }
 
 void StepRunner::apply_shifts() {

@@ -87,6 +87,8 @@ private:
     PlanKey key_for(uint32_t n_tokens, uint32_t n_sequences, uint32_t n_outputs,
                     InputKind input) const;
     std::span<const Microbatch> split(bool both_directions);
+    // Throws if there is no room for the batch and for what apply_shifts() copies.
+    void check_room(std::span<const Microbatch> microbatches);
     void write_inputs(const Plan& plan, const Microbatch& microbatch, size_t index);
     void write_output_begin(const Microbatch& microbatch);
     void write_selected(InputId id, std::span<const int32_t> of_tokens,

@@ -127,11 +127,7 @@ class Machine:
             logits.append(ctx.decode(batch).logits.copy())
 
         def plain() -> None:
-            try:
-                self.plain.decode(entries)
-            except Full:
-                self.plain.apply_shifts()  # they are applied before the search for room, and remain
-                raise
+            self.plain.decode(entries)
             self.plain.apply_shifts()
 
         if self.do(ours, plain) is None:

@@ -268,6 +268,39 @@ def test_pending_shifts_are_as_at_entry(tiny: plait.Model) -> None:
         assert ctx.kv.to_bytes() == other.kv.to_bytes()
 
 
+def test_a_refused_call_copies_no_cell_with_a_pending_shift(
+    tiny: plait.Model, data_dir: Path
+) -> None:
+    with plait.Context(tiny, n_ctx=32, n_seq_max=2, kv_cells=20) as ctx:
+        feed(ctx, list(range(3, 11)), 0)
+        ctx.kv.seq_add(0, 0, None, 4)
+        before = state(ctx)
+        with pytest.raises(plait.CacheFull):
+            feed(ctx, list(range(13)), 1)
+        assert state(ctx) == before
+        with ctx.transaction():
+            for n in (13, 12, 5):  # 13 cells are too many, 5 are if 8 others are copied
+                with pytest.raises(plait.CacheFull):
+                    feed(ctx, list(range(n)), 1)
+                assert state(ctx) == before
+            feed(ctx, list(range(4)), 1)
+            assert ctx.kv.n_used == 20
+    with plait.Context(
+        open_model("gemma3", tiny, data_dir), n_ctx=32, n_seq_max=2, n_ubatch=4
+    ) as ctx:
+        feed(ctx, list(range(3, 11)), 0)
+        ctx.kv.seq_add(0, 0, None, 4)
+        before = state(ctx)
+        batch = plait.Batch()
+        batch.add_embeddings(
+            np.zeros((6, ctx.model.n_embd), np.float32), seq=1, both_directions=True
+        )
+        with ctx.transaction():
+            with pytest.raises(plait.BatchError, match="both_directions"):
+                ctx.decode(batch)
+            assert state(ctx) == before
+
+
 def vector_of(model: plait.Model) -> np.ndarray:
     rows = np.random.default_rng(0).standard_normal((model.n_layer, model.n_embd))
     return rows.astype(np.float32)
