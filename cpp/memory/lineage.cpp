@@ -4,11 +4,13 @@
 
 namespace plait {
 
-Position Lineage::common(SequenceId a, SequenceId b) const {
-    Position longest = 0;
-    for (const Mark& one : marks(a))
-        for (const Mark& other : marks(b))
-            if (one.id == other.id) longest = std::max(longest, std::min(one.end, other.end));
+std::vector<Position> Lineage::common(SequenceId s) const {
+    std::vector<Position> ends(ref_counts_.size());  // by mark id
+    for (const Mark& mark : marks(s)) ends[mark.id] = mark.end;
+    std::vector<Position> longest(marks_.size());
+    for (size_t other = 0; other < marks_.size(); ++other)
+        for (const Mark& mark : marks_[other])
+            longest[other] = std::max(longest[other], std::min(ends[mark.id], mark.end));
     return longest;
 }
 

@@ -29,9 +29,9 @@ public:
         unused_.swap(other.unused_);
     }
 
-    // Returns the position before which both sequences are known to have the same tokens; 0 if no
-    // common prefix is known.
-    Position common(SequenceId a, SequenceId b) const;
+    // Returns, by sequence, the position before which it and `s` are known to have the same tokens;
+    // 0 if no common prefix is known.
+    std::vector<Position> common(SequenceId s) const;
 
     // Records that `to` was replaced by a copy of positions [0, end) of `from`. reserve_fork() must
     // be called first; it allocates memory.

@@ -272,11 +272,12 @@ void Memory::check_kept_shifts() {
     if (can_end_at(sequence, wanted)) return {wanted, sequence};
     for (SequenceId fork = 0; fork < n_sequences_; ++fork) {
         if (fork == sequence) continue;
-        const Position common = std::min(wanted, lineage_.common(sequence, fork));
+        const Position common = std::min(wanted, common_with[static_cast<size_t>(fork)]);
         // The common prefix; if its end cannot be kept (a recurrent state), the whole fork.
         for (const Position at : {common, std::min(common, next(fork))}) {
             if (at <= best.next || !can_end_at(fork, at)) continue;
             best = {at, fork};
+    const std::vector<Position> common_with = lineage_.common(sequence);
             break;
         }
     }

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "all_or_nothing.h"
 #include "base/error.h"
 #include "driver.h"
@@ -96,6 +98,19 @@ TEST(Recurrent, ACopySharesTheStateUntilOneSequenceContinues) {
     EXPECT_EQ(driver.memory->rewind_point(0, 4), (RewindPoint{4, 0}));
     EXPECT_EQ(driver.memory->rewind_point(0, 3), (RewindPoint{3, 1})) << "a fork is a checkpoint";
     EXPECT_EQ(driver.memory->rewind_point(0, 2), (RewindPoint{0, 0}));
+}
+
+TEST(Recurrent, ARewindAmongManyForksIsFast) {
+    constexpr int32_t kForks = 2000;
+    Driver driver(sized(kForks + 8, kForks + 1), states());
+    for (SequenceId fork = 1; fork <= kForks; ++fork) {
+        driver.feed(0, 1);
+        driver.memory->copy(0, fork, {}, driver.moves);
+    }
+    driver.feed(0, 1);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_EQ(driver.memory->rewind_point(0, 1000), (RewindPoint{1000, 1000}));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
 TEST(Recurrent, AStateCannotBeSplit) {  // # S4-33
