@@ -337,11 +337,10 @@ Raises:
 Source: cpp/runtime/step/step_runner.cpp)";
 
 constexpr const char* kEncodeDoc =
-    R"(Run a batch without reading or changing the cache.
+    R"(Run the encoder and store its output for the sequences of the batch.
 
-For an encoder-decoder, runs the encoder and stores its output for the sequences of the batch.
-Otherwise computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at
-any position.
+For other models, computes what decode() would on an empty cache, and changes nothing. Every sequence
+of the batch starts anew, at any position.
 
 Args:
     batch: The batch.

@@ -213,7 +213,8 @@ void bind_sequence_changes(KvCacheClass& kv) {
     kv.def("seq_rm", &seq_rm, py::arg("seq"), py::arg("p0") = 0, py::arg("p1") = py::none(),
            R"(Remove positions [p0, p1) from a sequence.
 
-Cells shared with other sequences stay in those sequences.
+Cells shared with other sequences stay in those sequences. For an encoder-decoder, removing everything
+(p0=0, p1=None) also removes the encoder's output.
 
 Args:
     seq: Sequence id.
@@ -229,7 +230,8 @@ Raises:
              py::arg("p1") = py::none(), R"(Copy positions [p0, p1) of one sequence to another.
 
 Replaces the content of `dst` in that range; the rest of `dst` stays. Cells are shared if the kind
-of cache supports it, otherwise copied. Does nothing if `src` equals `dst`.
+of cache supports it, otherwise copied. For an encoder-decoder, a range that begins at 0 also replaces
+the encoder's output of `dst`. Does nothing if `src` equals `dst`.
 
 Args:
     src: Id of the sequence to copy from.
@@ -357,9 +359,10 @@ Raises:
         .def("cells", &cells, R"(Return a table of the used cells, for inspection.
 
 Returns:
-    Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
-    (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
-    `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)");
+    Structured ndarray with one row for each cell that a sequence holds; in a transaction, n_used
+    also counts cells that only the transaction keeps. The fields are `row` (int32, storage row),
+    `stream` (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet
+    applied) and `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).)");
 }
 
 void bind_kv_rows(KvCacheClass& kv) {

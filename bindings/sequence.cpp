@@ -143,9 +143,10 @@ Raises:
 Args:
     context: The context.)")
         .def("close", &PySequence::close,
-             R"(Free the cells and release the id, until the rollback of an open transaction.
+             R"(Free the cells and release the id.
 
-Does nothing if the handle or the context is already closed.)");
+The rollback of a transaction that was open undoes this. Does nothing if the handle or the context is
+already closed.)");
 }
 
 }  // namespace plait::python

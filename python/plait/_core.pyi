@@ -666,11 +666,10 @@ class Context:
         """
     def encode(self, batch: Batch) -> Output:
         """
-        Run a batch without reading or changing the cache.
+        Run the encoder and store its output for the sequences of the batch.
 
-        For an encoder-decoder, runs the encoder and stores its output for the sequences of the batch.
-        Otherwise computes the same as decode() on an empty cache. Every sequence of the batch starts anew, at
-        any position.
+        For other models, computes what decode() would on an empty cache, and changes nothing. Every sequence
+        of the batch starts anew, at any position.
 
         Args:
             batch: The batch.
@@ -1042,9 +1041,10 @@ class SequenceHandle:
         """
     def close(self) -> None:
         """
-        Free the cells and release the id, until the rollback of an open transaction.
+        Free the cells and release the id.
 
-        Does nothing if the handle or the context is already closed.
+        The rollback of a transaction that was open undoes this. Does nothing if the handle or the context is
+        already closed.
         """
     @property
     def closed(self) -> bool:
@@ -1096,9 +1096,10 @@ class KVCache:
         Return a table of the used cells, for inspection.
 
         Returns:
-            Structured ndarray of shape (n_used,) with the fields `row` (int32, storage row), `stream`
-            (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet applied) and
-            `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).
+            Structured ndarray with one row for each cell that a sequence holds; in a transaction, n_used
+            also counts cells that only the transaction keeps. The fields are `row` (int32, storage row),
+            `stream` (int32), `pos` (int32, shape (n_pos_per_token,)), `shift` (int32, rotation not yet
+            applied) and `seqs` (bool, shape (n_seq_max,), True for each sequence that holds the cell).
         """
     def check_named(self, seq: typing.SupportsIndex) -> None:
         """
@@ -1241,7 +1242,8 @@ class KVCache:
         Copy positions [p0, p1) of one sequence to another.
 
         Replaces the content of `dst` in that range; the rest of `dst` stays. Cells are shared if the kind
-        of cache supports it, otherwise copied. Does nothing if `src` equals `dst`.
+        of cache supports it, otherwise copied. For an encoder-decoder, a range that begins at 0 also replaces
+        the encoder's output of `dst`. Does nothing if `src` equals `dst`.
 
         Args:
             src: Id of the sequence to copy from.
@@ -1351,7 +1353,8 @@ class KVCache:
         """
         Remove positions [p0, p1) from a sequence.
 
-        Cells shared with other sequences stay in those sequences.
+        Cells shared with other sequences stay in those sequences. For an encoder-decoder, removing everything
+        (p0=0, p1=None) also removes the encoder's output.
 
         Args:
             seq: Sequence id.
