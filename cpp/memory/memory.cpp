@@ -56,6 +56,13 @@ bool Memory::holds(SequenceId sequence) const {
            });
 }
 
+std::vector<SequenceId> Memory::held_sequences() const {
+    std::vector<SequenceId> held;
+    for (SequenceId s = 0; s < n_sequences_; ++s)
+        if (holds(s)) held.push_back(s);
+    return held;
+}
+
 RunCount Memory::count_runs() const {
     return first() == nullptr ? RunCount{} : first()->count_runs();
 }
@@ -257,6 +264,10 @@ void Memory::replace_kept_shifts(std::vector<RowMove>& moves) {
     for (const auto& part : parts_.list) part->replace_kept_shifts(moves);
 }
 
+void Memory::check_kept_shifts() {
+    for (const auto& part : parts_.list) part->check_replace_kept_shifts();
+}
+
 bool Memory::can_end_at(SequenceId sequence, Position next) const {
     return std::ranges::all_of(parts_.list,
                                [&](const auto& part) { return part->can_end_at(sequence, next); });
@@ -264,12 +275,9 @@ bool Memory::can_end_at(SequenceId sequence, Position next) const {
 
 RewindPoint Memory::rewind_point(SequenceId sequence, Position wanted) const {
     wanted = std::clamp(wanted, 0, next(sequence));
-void Memory::check_kept_shifts() {
-    for (const auto& part : parts_.list) part->check_replace_kept_shifts();
-}
-
     RewindPoint best{0, sequence};
     if (can_end_at(sequence, wanted)) return {wanted, sequence};
+    const std::vector<Position> common_with = lineage_.common(sequence);
     for (SequenceId fork = 0; fork < n_sequences_; ++fork) {
         if (fork == sequence) continue;
         const Position common = std::min(wanted, common_with[static_cast<size_t>(fork)]);
@@ -277,7 +285,6 @@ void Memory::check_kept_shifts() {
         for (const Position at : {common, std::min(common, next(fork))}) {
             if (at <= best.next || !can_end_at(fork, at)) continue;
             best = {at, fork};
-    const std::vector<Position> common_with = lineage_.common(sequence);
             break;
         }
     }
@@ -310,12 +317,7 @@ MemoryState Memory::describe(std::optional<SequenceId> sequence,
                              std::vector<StateRows>& rows) const {
     PLAIT_CHECK(!in_step_ && !has_shifts());
     MemoryState state{.whole = !sequence};
-    if (sequence) {
-        state.sequences = {*sequence};
-    } else {
-        for (SequenceId s = 0; s < n_sequences_; ++s)
-            if (holds(s)) state.sequences.push_back(s);
-    }
+    state.sequences = sequence ? std::vector{*sequence} : held_sequences();
     rows.clear();
     for (const auto& part : parts_.list) {
         const size_t before = rows.size();

@@ -115,10 +115,11 @@ public:
     uint32_t state_part(uint8_t group) const;
 
     std::vector<Cell> cells() const;
-    // Returns true if any part stores something of the sequence.
-    bool holds(SequenceId sequence) const;
     // Returns 1 + the largest position of the sequence; 0 if it is empty.
     Position next(SequenceId sequence) const;
+    // Returns true if any part stores something of the sequence.
+    bool holds(SequenceId sequence) const;
+    std::vector<SequenceId> held_sequences() const;  // those that holds() is true for
     // Returns the rows of the group that the sequence holds, oldest first.
     std::vector<int32_t> rows_of(uint8_t group, SequenceId sequence) const {
         return part_of(group).rows_of(sequence);

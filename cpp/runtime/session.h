@@ -196,9 +196,9 @@ private:
     void drop_own_changes(SequenceId sequence) noexcept;
     void restore_own_changes() noexcept;
     void use_own_changes();
-    // The adapters and the control vector of a sequence; of all, with their sequences where these
-    // differ, if there is none.
-    std::vector<ActiveChange> active_changes(std::optional<SequenceId> sequence) const;
+    // Returns the adapters and the control vector of these sequences, each with its sequence if not
+    // all have the same. Without sequences, returns those of a sequence that has none of its own.
+    std::vector<ActiveChange> active_changes(std::span<const SequenceId> sequences) const;
     std::vector<StepRunner*> runners();  // one for each graph that the calls of the model run
     std::unique_ptr<StepRunner> make_runner(const CallForm& form,
                                             std::shared_ptr<StoredMemory> stored,

@@ -97,19 +97,22 @@ void Session::check_sequence(std::optional<SequenceId> sequence) const {
 void Session::save_state(std::optional<SequenceId> sequence, const ByteSink& sink) {
     check_sequence(sequence);
     decode_runner_->apply_shifts();
-    plait::save_state(*decode_runner_->stored(), facts_, active_changes(sequence), sequence, sink);
+    const std::vector<SequenceId> saved =
+        sequence ? std::vector{*sequence} : memory().held_sequences();
+    plait::save_state(*decode_runner_->stored(), facts_, active_changes(saved), sequence, sink);
 }
 
 void Session::load_state(std::span<const std::byte> bytes, std::optional<SequenceId> to,
                          const AllowSequence& allow) {
     check_sequence(to);
-    const auto active = [&](std::optional<SequenceId> of) { return active_changes(of); };
+    const auto active = [&](std::span<const SequenceId> of) { return active_changes(of); };
     plait::load_state(*decode_runner_->stored(), facts_, active, bytes, to, allow);
 }
 
 void Session::copy_state_to(Session& other) {
     check_facts(facts_, other.facts_);
-    check_active(active_changes({}), other.active_changes({}));
+    const std::vector<SequenceId> copied = memory().held_sequences();
+    check_active(active_changes(copied), other.active_changes(copied));
     decode_runner_->apply_shifts();
     copy_state(*decode_runner_->stored(), *other.decode_runner_->stored());
 }

@@ -1,6 +1,7 @@
 // Session: adapters, control vectors and edits of values.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <sstream>
@@ -157,23 +158,27 @@ std::vector<NamedEdit> Session::control_edits() const {
     return edits;
 }
 
-std::vector<ActiveChange> Session::active_changes(std::optional<SequenceId> sequence) const {
-    std::vector<ActiveChange> changes;
-    const auto add = [&](const std::vector<ScaledAdapter>& adapters, const auto& control,
-                         const std::string& of) {
+std::vector<ActiveChange> Session::active_changes(std::span<const SequenceId> sequences) const {
+    const auto listed = [](const std::vector<ScaledAdapter>& adapters, const auto& control) {
+        std::vector<ActiveChange> changes;
         for (const ScaledAdapter& one : adapters)
-            changes.push_back({one.adapter->identity() + of, one.scale});
+            changes.push_back({one.adapter->identity(), one.scale});
         std::ranges::sort(changes, {}, &ActiveChange::identity);
-        if (control) changes.push_back({control->identity + of, 1.0f});
+        if (control) changes.push_back({control->identity, 1.0f});
+        return changes;
     };
-    if (sequence) {
-        add(adapters_.of(*sequence), control_.of(*sequence), "");
-    } else if (adapters_.own.empty() && control_.own.empty()) {
-        add(adapters_.general, control_.general, "");
-    } else {
-        for (SequenceId each = 0; each < settings_.n_seq_max(); ++each)
-            add(adapters_.of(each), control_.of(each), text(" of sequence ", each));
-    }
+    if (sequences.empty() || (adapters_.own.empty() && control_.own.empty()))
+        return listed(adapters_.general, control_.general);
+    std::vector<std::vector<ActiveChange>> by_sequence;
+    for (const SequenceId each : sequences)
+        by_sequence.push_back(listed(adapters_.of(each), control_.of(each)));
+    if (std::ranges::adjacent_find(by_sequence, std::not_equal_to()) == by_sequence.end())
+        return by_sequence[0];
+    std::vector<ActiveChange> changes;
+    for (size_t i = 0; i < sequences.size(); ++i)
+        for (const ActiveChange& change : by_sequence[i])
+            changes.push_back(
+                {change.identity + text(" of sequence ", sequences[i]), change.scale});
     return changes;
 }
 

@@ -103,10 +103,8 @@ void load_state(StoredMemory& target, const Facts& facts, const ActiveOf& active
                 const AllowSequence& allow) {
     const StateReading state = read_state(bytes);
     check_facts(state.facts, facts);
-    std::optional<SequenceId> replaced = to;
-    if (!to && !state.memory.whole && state.memory.sequences.size() == 1)  // restore() checks it
-        replaced = state.memory.sequences[0];
-    check_active(state.active, active(replaced));
+    // restore() checks the sequences.
+    check_active(state.active, active(to ? std::vector{*to} : state.memory.sequences));
     check_rows(state, *target.memory);
     if (allow && !to && !state.memory.whole)
         for (const SequenceId sequence : state.memory.sequences) allow(sequence);

@@ -24,8 +24,8 @@ void save_state(const StoredMemory& from, const Facts& facts,
                 const std::vector<ActiveChange>& active, std::optional<SequenceId> sequence,
                 const ByteSink& sink);
 
-// Returns what the context adds to its model for a sequence, or for all of them.
-using ActiveOf = std::function<std::vector<ActiveChange>(std::optional<SequenceId>)>;
+// Returns what the context adds to its model for these sequences.
+using ActiveOf = std::function<std::vector<ActiveChange>(std::span<const SequenceId>)>;
 
 // Replaces the sequence `to`. Without `to`, replaces the sequence that was saved, or everything if
 // all sequences were saved. Throws StateError or CacheFull; the memory is then unchanged.

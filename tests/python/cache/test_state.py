@@ -258,6 +258,38 @@ def test_two_threads_copying_to_each_other_do_not_deadlock(full, tiny):
         assert full.kv.to_bytes() == other.kv.to_bytes()
 
 
+@pytest.mark.parametrize("general", [True, False])
+def test_the_changes_of_sequences_that_hold_nothing_do_not_matter(tiny, general):
+    first, second = np.random.default_rng(0).standard_normal(
+        (2, tiny.n_layer, tiny.n_embd), np.float32
+    )
+    contexts = [made(tiny, n_seq_max=n) for n in (2, 3)]
+    for ctx in contexts:
+        if general:
+            ctx.set_control_vector(first)
+        ctx.set_control_vector(second, seq=0)
+    small, large = contexts
+    feed(small, tokens(3), 0)
+    feed(small, tokens(3), 1)
+    large.kv.from_bytes(small.kv.to_bytes())
+    small.kv.copy_to(large)
+    assert large.kv.to_bytes() == small.kv.to_bytes()
+    with made(tiny) as other:
+        other.set_control_vector(second)
+        for each in (
+            lambda: small.kv.copy_to(other),
+            lambda: other.kv.from_bytes(small.kv.to_bytes()),
+        ):
+            with pytest.raises(plait.StateError, match="of sequence 0"):
+                each()
+        small.kv.seq_rm(1)
+        other.kv.from_bytes(small.kv.to_bytes())
+        other.set_control_vector(first, seq=3)
+        small.kv.copy_to(other)
+    for ctx in contexts:
+        ctx.close()
+
+
 # -- what does not fit -------------------------------------------------------------------------------
 
 
