@@ -30,6 +30,7 @@ try:
     from jinja2.parser import Parser
     from jinja2.runtime import LoopContext
     from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2.utils import Namespace
     from jinja2.visitor import NodeTransformer
 except ImportError as error:
     raise UnsupportedError("chat templates need jinja2: pip install 'plait[chat]'") from error
@@ -47,9 +48,10 @@ _CONTAINERS: Final[tuple[type[Collection[Any]], ...]] = (
 )  # fmt: skip
 _WIDE: Final = re.compile(r"\d{5}")  # field widths of five digits or more are refused
 _COMPUTED: Final = re.compile(r"\{[^{}]*\{|%(\([^)]*\))?[-#0 +.\d]*\*")  # "{:{}}" and "%*d"
-# Functions whose result can be as long as the product of the sizes of two operands.
+# Functions whose time or result can grow with the product of the sizes of two operands.
 _MULTIPLYING: Final = {
-    "replace", "join", "indent", "format", "format_map", "%", "translate", "wordwrap",
+    "replace", "join", "indent", "format", "format_map", "%", "translate", "rfind", "rindex", "rsplit", "rpartition",
+    "strip", "lstrip", "rstrip", "trim",
 }  # fmt: skip
 # Functions whose integer operands do not multiply the result. Those of all others may be counts or widths.
 _VALUES: Final = {
@@ -63,8 +65,8 @@ _SHALLOW: Final = ("+", "list", "reverse", "items", "get")
 _COMPARING: Final = (
     "eq", "ne", "lt", "le", "gt", "ge", "==", "!=", "<", "<=", ">", ">=", "in", "equalto", "lessthan", "greaterthan",
 )  # fmt: skip
-# Filters for HTML and debugging whose time can grow with the square of the size of their operand.
-_REFUSED_FILTERS: Final = ("pprint", "striptags", "urlize")
+# Filters whose time can grow with the square of the size of their operand.
+_REFUSED_FILTERS: Final = ("pprint", "striptags", "urlize", "wordwrap")
 _ROLES: Final = ("bos", "eos", "eot", "unk", "sep", "pad", "mask")
 
 
@@ -241,6 +243,8 @@ class _Budget(threading.local):
         open_containers: list[Iterator[object]] = [iter((value,))]
         while open_containers:
             for item in open_containers[-1]:
+                if isinstance(item, Namespace):
+                    item = item._Namespace__attrs
                 if isinstance(item, (str, bytes)):
                     size += len(item)
                 elif isinstance(item, _CONTAINERS):
@@ -463,6 +467,13 @@ class _Environment(ImmutableSandboxedEnvironment):
         args, kwargs = self._limited(name, args, kwargs)
         if name in ("format", "format_map"):
             self.budget.charge_format(held)
+        if name == "get" and args:
+            self._compared(args[0])  # which is hashed
+        if name in ("encode", "decode") and (args or kwargs):
+            # Some codecs take time that grows with the square of the length.
+            raise ModelError(
+                f"{KEY}: the template calls {name}() with arguments, which is not allowed"
+            )
         self.budget.charge_call(name, (held, *args, *kwargs.values()))
         return super().call(context, callee, *args, **kwargs)
 

@@ -132,6 +132,7 @@ def test_the_dialect(render):
         "{%% set l = range(300) | list %%}{{ [%s] | sum(start=[]) }}" % ("l," * 1000),
         SHARED % ("(0,)", "(0,)", "{}[a]"),
         SHARED % ("(0,)", "(0,)", "{a: 1}"),
+        SHARED % ("(0,)", "(0,)", "{}.get(a)"),
         SHARED % ("[0]", "[0]", "a == b"),
         SHARED % ("[0]", "[0]", "a is eq b"),
         SHARED % ("[0]", "[0]", "a in [b]"),
@@ -146,6 +147,11 @@ def test_the_dialect(render):
         % ("0," * 1000),
         "{{ ('a ' * 100000) | wordwrap(1, wrapstring='%s') }}" % ("b" * 100000),
         "{{ ('<!---->' * 1000000) | striptags }}",
+        "{% set n = namespace(x=[]) %}{% for i in range(24) %}{% set n.x = [n.x, n.x] %}{% endfor %}{{ n }}",
+        "{{ ('a' * 400000).rfind('ab' + 'a' * 200000) }}",
+        "{{ ('a' * 900000).strip('b' * 900000 + 'a') }}",
+        "{{ '" + "".join(map(chr, range(0x4E00, 0x5E00))) + "'.encode('punycode') }}",
+        "{{ ('x' * 400000) | wordwrap(1) }}",
         "{{ %s }}" % ("9" * 5000),
     ],
 )
@@ -190,7 +196,8 @@ def test_long_conversations_are_within_the_limits(render):
         "{% for message in messages[::-1] %}{% set index = messages|length - 1 - loop.index0 %}"
         "{% if index != messages|count or (messages|first).role != (messages|default([])|last).role %}"
         "{% set ns.kept = ns.kept + [message] %}{% endif %}{% endfor %}"
-        "{% for message in ns.kept|reverse %}{{ message.get('content', '') }}{% endfor %}"
+        "{% for message in ns.kept|reverse %}"
+        "{{ message.get('content', '').rsplit('</think>', 1)[-1].strip('\n') | trim }}{% endfor %}"
     )
     assert render(template, messages) == 2000 * 1000 * "a"
 
