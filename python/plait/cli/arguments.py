@@ -40,7 +40,12 @@ def open_model(name: str) -> Model:
 
 
 def _shares(text: str) -> list[float]:
-    return [float(share) for share in text.split(",")]
+    try:
+        return [float(share) for share in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected numbers with commas between them, such as 3,1; got {text!r}"
+        ) from None
 
 
 def add_context(parser: argparse.ArgumentParser) -> None:

@@ -128,7 +128,7 @@ def parts(file: str) -> list[str]:
         file: Name of any part.
     """
     found = _PART.fullmatch(file)
-    if not found:
+    if not found or int(found[4]) == 0:
         return [file]
     return [f"{found[1]}{i + 1:05}{found[3]}" for i in range(int(found[4]))]
 
@@ -161,7 +161,9 @@ def _only(where: str, pattern: str | None, names: list[str]) -> str:
         raise FileNotFoundError(
             f"from_hub: no model of {where} matches {pattern!r}; it has: {listed}"
         )
-    raise ValueError(f"from_hub: several models of {where} match; choose one with file=: {listed}")
+    raise ValueError(
+        f"from_hub: {where} has several models that match; pass one of these as `file`: {listed}"
+    )
 
 
 def _offline(where: str, file: str | None, cache_dir: str | os.PathLike[str] | None) -> str:

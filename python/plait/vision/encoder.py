@@ -249,6 +249,7 @@ class Vision(Closeable):
             TypeError: The image is of another type.
             ValueError: The array has another shape or type, the file is damaged, the image has more than
                 max_image_pixels, one side is more than 200 times the other, or the encoder is closed.
+            UnsupportedError: The image has more than 2^18 patches.
             FileNotFoundError: There is no such file.
             ModuleNotFoundError: Pillow is not installed.
             MemoryError: There is too little memory.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _MIN_TOKENS: Final = 4  # of images that are resized to any size
 _MAX_TOKENS: Final = 1280
 _MAX_TOKENS_GEMMA4: Final = 280
+_MAX_PIXELS: Final = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -248,22 +249,20 @@ def read_preparation(
         )
     area = (patch * merge) ** 2
     max_tokens = _MAX_TOKENS_GEMMA4 if family == "gemma4v" else _MAX_TOKENS
-    low = (
-        min_pixels
-        if min_pixels is not None
-        else metadata.get("clip.vision.image_min_pixels", _MIN_TOKENS * area)
-    )
-    high = (
-        max_pixels
-        if max_pixels is not None
-        else metadata.get("clip.vision.image_max_pixels", max_tokens * area)
-    )
-    if not area <= high <= 1 << 26 or not 1 <= low <= high:
-        raise ValueError(
-            f"min_pixels, max_pixels: expected 1 <= min_pixels <= max_pixels and {area} <= max_pixels <= {1 << 26}, "
+    low, high = min_pixels, max_pixels
+    if low is None:
+        low = integer("image_min_pixels", _MIN_TOKENS * area, _MAX_PIXELS)
+    if high is None:
+        high = integer("image_max_pixels", max_tokens * area, _MAX_PIXELS)
+    if not area <= high <= _MAX_PIXELS or not 1 <= low <= high:
+        problem = (
+            f"expected 1 <= min_pixels <= max_pixels and {area} <= max_pixels <= {_MAX_PIXELS}, "
             f"got {low} and {high}"
         )
+        if min_pixels is None and max_pixels is None:
+            raise ModelError(f"{path}: clip.vision.image_min_pixels, image_max_pixels: {problem}")
+        raise ValueError(f"min_pixels, max_pixels: {problem}")
     return Preparation(
         family=str(family), image_size=image_size, patch_size=patch, merge=merge,
-        mean=channels("image_mean"), std=std, min_pixels=int(low), max_pixels=int(high), window=window,
+        mean=channels("image_mean"), std=std, min_pixels=low, max_pixels=high, window=window,
     )  # fmt: skip

@@ -150,6 +150,12 @@ def test_invalid_arguments_exit_with_2(run, capsys):
             main(args)
         assert ended.value.code == 2
     capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["generate", "demo", "--split", "1,x"])
+    assert (
+        "expected numbers with commas between them, such as 3,1; got '1,x'"
+        in capsys.readouterr().err
+    )
 
 
 def test_mistakes_are_one_line_and_exit_with_1(run, tmp_path, tiny_path):

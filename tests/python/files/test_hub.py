@@ -102,7 +102,8 @@ def test_errors_name_what_is_missing(hub, python):
     several = python("plait.Model.from_hub('me/models')")
     assert (
         several
-        == "ValueError from_hub: several models of me/models match; choose one with file=: other.gguf, tiny.gguf"
+        == "ValueError from_hub: me/models has several models that match; pass one of these as `file`: "
+        "other.gguf, tiny.gguf"
     )
     assert "tiny.gguf" in python("plait.Model.from_hub('me/models', '*Q4*')")
     assert python("print(plait.Model.from_hub('me/models', 't*').n_vocab)") == "288"
@@ -112,6 +113,12 @@ def test_errors_name_what_is_missing(hub, python):
     assert python("plait.Model.from_hub('a/b/c', 'a.gguf')").startswith(
         "ValueError from_hub: repo is 'a/b/c'; expected"
     )
+
+
+def test_a_name_of_no_parts_is_that_of_a_file():
+    from plait.files import hub
+
+    assert hub.parts("a-00001-of-00000.gguf") == ["a-00001-of-00000.gguf"]
 
 
 def test_all_parts_of_split_models_are_downloaded(hub, python, tiny_path):

@@ -324,6 +324,10 @@ CHANGES = {
     "a deviation of zero": ({"clip.vision.image_std": np.zeros(3, np.float32)}, "image_std: expected positive"),
     "two means": ({"clip.vision.image_mean": np.zeros(2, np.float32)}, "image_mean: expected three finite"),
     "a huge side": ({"clip.vision.image_size": 1 << 30}, "image_size: expected 1 to 16384"),
+    "a text as a limit": ({"clip.vision.image_max_pixels": "x"}, "image_max_pixels: expected 1 to 67108864, got 'x'"),
+    "limits in the wrong order": (
+        {"clip.vision.image_min_pixels": 1 << 25}, r"damaged\.gguf: clip\.vision\.image_min_pixels, image_max_pixels: ",
+    ),
     "a merge of zero": ({"clip.vision.spatial_merge_size": 0}, "spatial_merge_size: expected 1 to 16, got 0"),
     "both activations": ({"clip.use_gelu": True, "clip.use_silu": True}, "use_silu: expected false"),
 }  # fmt: skip
