@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kAlignment = 65536;  // of regions; a multiple of every page size
 constexpr std::string_view kSuffix = ".packed";
+constexpr auto kUnusedAfter = std::chrono::days(30);
 
 // The names of files begin with the machine and its boot.
 std::string prefix_of_machine() { return text(checksum(platform::machine_identity()), "-"); }
@@ -35,37 +37,42 @@ struct Entry {
     fs::path path;
     uint64_t bytes;
     fs::file_time_type opened;
+    bool of_this_boot;
 };
 
-std::vector<Entry> entries_of_machine(const fs::path& folder) {
-    const std::string prefix = prefix_of_machine();
+// Returns the files that this machine may delete. Containers of one image are different machines
+// with the same identity, so that the boot of a file may be the present one of another machine.
+std::vector<Entry> deletable_files(const fs::path& folder, const std::string& boot, bool is_local) {
+    const std::string prefix = prefix_of_machine(), prefix_of_boot = prefix + boot;
+    const bool has_identity = !platform::machine_identity().empty();
+    const auto last_use = fs::file_time_type::clock::now() - kUnusedAfter;
     std::vector<Entry> found;
     for (const fs::directory_entry& file : fs::directory_iterator(folder)) {
         std::error_code error;
         platform::FileStatus status;
-        if (file.path().extension() != kSuffix ||
-            !file.path().filename().string().starts_with(prefix) ||
+        const std::string name = file.path().filename().string();
+        if (file.path().extension() != kSuffix || !name.starts_with(prefix) ||
             platform::status_of(file.path().string(), &status) != 0)
             continue;  // deleted meanwhile, or not ours
+        const bool of_this_boot = name.starts_with(prefix_of_boot);
         const auto opened = file.last_write_time(error);
-        if (!error) found.push_back({file.path(), status.bytes_on_disk, opened});
+        if (!error && (of_this_boot || is_local || (has_identity && opened < last_use)))
+            found.push_back({file.path(), status.bytes_on_disk, opened, of_this_boot});
     }
     return found;
 }
 
-// Deletes files of earlier boots, then those opened longest ago, until `needed` more bytes fit.
+// Deletes files of other boots, then those opened longest ago, until `needed` more bytes fit.
 // Processes that have mapped a deleted file keep it. Returns false, and deletes nothing, if so many
 // bytes are not kept.
-bool make_room(const fs::path& folder, const std::string& boot, uint64_t needed) {
-    std::vector<Entry> files = entries_of_machine(folder);
+bool make_room(const fs::path& folder, const std::string& boot, bool is_local, uint64_t needed) {
+    std::vector<Entry> files = deletable_files(folder, boot, is_local);
     std::ranges::sort(files, {}, &Entry::opened);
     uint64_t used = 0, freed = 0;
     for (const Entry& file : files) used += file.bytes;
     std::vector<fs::path> unneeded;
-    const std::string prefix_of_boot = text(prefix_of_machine(), boot);
     for (const Entry& file : files) {
-        const bool old = !file.path.filename().string().starts_with(prefix_of_boot);
-        if (!old && used - freed + needed <= PackedFile::kMaxFolderBytes) continue;
+        if (file.of_this_boot && used - freed + needed <= PackedFile::kMaxFolderBytes) continue;
         unneeded.push_back(file.path);
         freed += file.bytes;
     }
@@ -92,7 +99,7 @@ int error_unless(const void* mapped) { return mapped ? 0 : errno; }
 }  // namespace
 
 std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const std::string& identity,
-                                             std::span<const uint64_t> bytes) try {
+                                             std::span<const uint64_t> bytes, bool is_local) try {
     const std::string boot = platform::boot_identity();
     // Of the library or program that contains this code, whose packing the file has.
     const std::string library =
@@ -110,7 +117,7 @@ std::unique_ptr<PackedFile> PackedFile::open(const std::string& folder, const st
 
     if (fs::create_directories(folder)) fs::permissions(folder, fs::perms::owner_all);
     const fs::path path = fs::path(folder) / file_name(boot, text(identity, " ", library));
-    if (!fs::exists(path) && !make_room(folder, boot, matrices)) return nullptr;
+    if (!fs::exists(path) && !make_room(folder, boot, is_local, matrices)) return nullptr;
     if (!file->map(path.string())) {
         // Another version of this format has left it.
         fs::remove(path);

@@ -8,8 +8,9 @@
 // Names of files contain the identity of the model file, the instruction set, the library that
 // packed it, and the boot of the machine: after a crash, the system may have written the byte of a
 // weight but not its matrix. Files of earlier boots are deleted. Where machines share a folder, each
-// deletes only files of its own: on a network file system, deleting a file that a process of another
-// machine has mapped ends that process.
+// deletes only files of its own, and those of other boots after 30 days without use, because
+// containers of one image have the same identity: on a network file system, deleting a file that a
+// process of another machine has mapped ends that process.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +32,10 @@ public:
 
     // Opens the file of `identity`, or creates it and the folder. bytes[i] is the size of matrix i.
     // Returns null and logs the reason if the system refuses, or if the matrices would take more
-    // than kMaxFolderBytes or half of the free space of the disk.
+    // than kMaxFolderBytes or half of the free space of the disk. `is_local`: no other machine can
+    // open files of the folder.
     static std::unique_ptr<PackedFile> open(const std::string& folder, const std::string& identity,
-                                            std::span<const uint64_t> bytes);
+                                            std::span<const uint64_t> bytes, bool is_local);
     ~PackedFile();
     PackedFile(const PackedFile&) = delete;
     PackedFile& operator=(const PackedFile&) = delete;

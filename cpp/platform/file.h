@@ -34,6 +34,9 @@ int remove_file(const std::string& path);
 int rename_file(const std::string& from, const std::string& to);
 // Makes renames in the folder durable, where the file system can. Errors are ignored.
 void sync_folder(const std::string& folder);
+// Returns whether the folder is on a disk of this machine or in its memory, so that no other machine
+// can open its files. False if that is unknown.
+bool is_local(const std::string& folder);
 
 // An open file. Child processes do not inherit it.
 class File {

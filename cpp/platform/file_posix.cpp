@@ -4,8 +4,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/vfs.h>
+#elif defined(__APPLE__)
+#include <sys/mount.h>
+#endif
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 
@@ -89,6 +95,24 @@ void sync_folder(const std::string& folder) {
     if (handle < 0) return;
     ::fsync(handle);
     ::close(handle);
+}
+
+bool is_local([[maybe_unused]] const std::string& folder) {
+#if defined(__linux__)
+    constexpr uint32_t kExt = 0xef53, kXfs = 0x58465342, kBtrfs = 0x9123683e, kF2fs = 0xf2f52010,
+                       kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kOverlay = 0x794c7630,
+                       kTmpfs = 0x01021994, kRamfs = 0x858458f6;
+    constexpr std::array kLocal = {kExt,      kXfs,     kBtrfs, kF2fs, kZfs,
+                                   kBcachefs, kOverlay, kTmpfs, kRamfs};
+    struct statfs found {};
+    return ::statfs(folder.c_str(), &found) == 0 &&
+           std::ranges::find(kLocal, static_cast<uint32_t>(found.f_type)) != kLocal.end();
+#elif defined(__APPLE__)
+    struct statfs found {};
+    return ::statfs(folder.c_str(), &found) == 0 && (found.f_flags & MNT_LOCAL) != 0;
+#else
+    return false;
+#endif
 }
 
 File::~File() {

@@ -106,6 +106,8 @@ int rename_file(const std::string& from, const std::string& to) {
 
 void sync_folder(const std::string&) {}  // rename_file() writes through
 
+bool is_local(const std::string&) { return false; }  // unknown
+
 File::~File() {
     if (handle_ >= 0) ::_close(handle_);
 }

@@ -8,7 +8,8 @@ namespace plait::platform {
 
 int64_t process_id();
 
-// Differs between machines that share a file system; empty if unknown.
+// Differs between machines that share a file system, except containers of one image; empty if
+// unknown.
 std::string machine_identity();
 
 // Changes when the machine is started again; empty if unknown.

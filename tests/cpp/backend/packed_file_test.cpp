@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -46,8 +47,9 @@ struct PackedFiles : testing::Test {
     test::TempFolder folder;
     std::string path = folder.file("packed");
 
-    std::unique_ptr<PackedFile> open(const std::string& identity = "a model") {
-        return PackedFile::open(path, identity, kSizes);
+    std::unique_ptr<PackedFile> open(const std::string& identity = "a model",
+                                     bool is_local = true) {
+        return PackedFile::open(path, identity, kSizes, is_local);
     }
     const std::byte* fill(PackedFile& file, size_t i) {
         return file.fill(i, [i](const PackedFile::WriteAt& write) { count_up(write, kSizes[i]); });
@@ -147,13 +149,28 @@ TEST_F(PackedFiles, FilesOfEarlierBootsAreDeleted) {
     EXPECT_TRUE(fs::exists(other));
 }
 
+TEST_F(PackedFiles, FilesOfOtherBootsAreKeptForThirtyDaysWhereMachinesShareAFolder) {
+    fs::create_directories(path);
+    const std::string machine = platform::machine_identity();
+    const std::string prefix = text(checksum(machine), "-00000000-0000-0000-0000-000000000000-");
+    const fs::path used = fs::path(path) / (prefix + "1-2.packed");
+    const fs::path unused = fs::path(path) / (prefix + "3-4.packed");
+    for (const fs::path& file : {used, unused}) std::ofstream(file) << "old";
+    const auto now = fs::file_time_type::clock::now();
+    fs::last_write_time(used, now - std::chrono::days(29));
+    fs::last_write_time(unused, now - std::chrono::days(31));
+    ASSERT_NE(open("a model", false), nullptr);
+    EXPECT_TRUE(fs::exists(used));
+    EXPECT_EQ(fs::exists(unused), machine.empty());
+}
+
 TEST_F(PackedFiles, RefusesWhatCannotBeKept) {
     const std::string file = folder.write("file", {});
-    EXPECT_EQ(PackedFile::open(file, "a", kSizes), nullptr);
-    EXPECT_EQ(PackedFile::open("/proc/no/such/folder", "a", kSizes), nullptr);
+    EXPECT_EQ(PackedFile::open(file, "a", kSizes, true), nullptr);
+    EXPECT_EQ(PackedFile::open("/proc/no/such/folder", "a", kSizes, true), nullptr);
     ASSERT_NE(open(), nullptr);
     const std::array<uint64_t, 1> huge = {PackedFile::kMaxFolderBytes + 1};
-    EXPECT_EQ(PackedFile::open(path, "a", huge), nullptr);
+    EXPECT_EQ(PackedFile::open(path, "a", huge, true), nullptr);
     EXPECT_EQ(files().size(), 1u) << "files of other models are deleted for one that is not kept";
 }
 
@@ -225,7 +242,7 @@ TEST_F(PackedFiles, ASliceMayBeginWithinAPanel) {
 TEST_F(PackedFiles, LargeMatricesBeginAtMultiplesOfAHugePage) {
     const std::array<uint64_t, 4> sizes = {5000, platform::kHugePageBytes, 5000,
                                            platform::kHugePageBytes + 1};
-    auto file = PackedFile::open(path, "large", sizes);
+    auto file = PackedFile::open(path, "large", sizes, true);
     ASSERT_NE(file, nullptr);
     std::vector<const std::byte*> begins;
     for (size_t i = 0; i < sizes.size(); ++i)

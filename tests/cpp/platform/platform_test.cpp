@@ -93,6 +93,12 @@ TEST_F(PlatformFile, MapsWhatOthersWrite) {
     EXPECT_EQ(status.permissions, 0600u);
 }
 
+TEST_F(PlatformFile, UnknownFileSystemsAreNotLocal) {
+    EXPECT_FALSE(is_local("/proc"));
+    EXPECT_FALSE(is_local(path("missing")));
+    EXPECT_TRUE(is_local("/dev/shm"));
+}
+
 TEST_F(PlatformFile, ReplacesAFile) {
     std::ofstream(path("old")) << "old";
     std::ofstream(path("new")) << "new file";

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "platform/file.h"
 #include "platform/memory.h"
 #include "tensor/convert.h"
 
@@ -198,7 +199,8 @@ void CpuWeights::open_file() {
     if (kept.folder.empty()) return;
     const std::vector<uint64_t> bytes = sizes_of(*source_, isa_);
     if (std::reduce(bytes.begin(), bytes.end(), uint64_t{0}) < kept.min_bytes) return;
-    file_ = PackedFile::open(kept.folder, text(kept.identity, to_string(isa_)), bytes);
+    file_ = PackedFile::open(kept.folder, text(kept.identity, to_string(isa_)), bytes,
+                             platform::is_local(kept.folder));
 }
 
 const float* CpuWeights::vector(WeightId id) {
