@@ -294,7 +294,7 @@ void encode_searched(const float* values, const float* weights, BlockMXFP4& bloc
         return half_scale(one);
     };
     int codes[32];
-    // Below exponent 2, the reciprocal of the scale is infinite.
+    // The scales of exponents 0 and 1 are subnormal, and the reciprocal of the first is infinite.
     block.exponent = static_cast<uint8_t>(best_e2m1(group, near, 2, 254, scale_of, codes));
     pack_nibbles<32>(codes, block.nibbles);
 }

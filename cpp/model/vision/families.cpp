@@ -254,11 +254,11 @@ std::unique_ptr<Model> make_image_model(const Weights& w, ImagePart part) {
     const Hparams hp(w.file().metadata(), arch);
     const Family& family = family_of(hp, w);
     ImageModels models = family.read(hp, w);
+    expect_narrow(w, models.projector);
     auto tower = std::make_unique<Tower>(w, std::move(models.tower));
     const std::vector<std::string> sound = {"a.", "mm.a."};
     w.expect_all_read(sound);
     expect_all_keys_read(hp);
-    expect_narrow(w, models.projector);
     if (part == ImagePart::tower) return tower;
     if (models.projector.parts.empty())
         throw UnsupportedError(
