@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class ImportanceMatrix:
         """
         if name not in self.sums:
             return None
-        sums, counts = self.sums[name], self.counts[name]
+        sums, counts = self._entry(name)
         if sums.shape[0] not in (1, n_matrices) or sums.shape[1] != n_columns:
             raise ValueError(
                 f"the importance matrix has {sums.shape[0]} x {sums.shape[1]} values for {name}; expected "
@@ -64,6 +64,17 @@ class ImportanceMatrix:
             np.broadcast_to(means, (n_matrices, n_columns)), dtype=np.float32
         )
 
+    def _entry(self, name: str) -> tuple[Floats, Floats]:
+        """Return the sums and counts of a tensor, or raise ValueError if their shapes do not fit."""
+        sums = np.asarray(self.sums[name], "<f4")
+        counts = np.asarray(self.counts.get(name, ()), "<f4").reshape(-1)
+        if sums.ndim != 2 or len(counts) not in (1, len(sums)):
+            raise ValueError(
+                f"the importance matrix has sums of shape {sums.shape} and {len(counts)} counts for {name}; expected "
+                "the shape (n_matrices, n_columns) and a count per matrix"
+            )
+        return sums, counts
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the matrix as a GGUF file that llama-quantize reads. The file is complete at the end, or not created.
 
@@ -71,6 +82,7 @@ class ImportanceMatrix:
             path: The file.
 
         Raises:
+            ValueError: The sums and counts of a tensor have other shapes than stated above.
             OSError: The file cannot be written.
         """
         names = b"".join(_string(name) for name in self.datasets)
@@ -84,11 +96,12 @@ class ImportanceMatrix:
         }
         arrays = dict[str, Floats]()
         for name in sorted(self.sums):
-            arrays[f"{name}.in_sum2"] = self.sums[name]
-            arrays[f"{name}.counts"] = self.counts[name].reshape(-1, 1)
+            sums, counts = self._entry(name)
+            arrays[f"{name}.in_sum2"] = sums
+            arrays[f"{name}.counts"] = counts[:, None]
         f32 = gguf.TENSOR_TYPES["F32"]
         listed = [(name, array.shape, f32, array.nbytes) for name, array in arrays.items()]
-        chunks = (array.astype("<f4").tobytes() for array in arrays.values())
+        chunks = (array.tobytes() for array in arrays.values())
         gguf.write_file(path, metadata, listed, chunks)
 
     @classmethod
@@ -128,10 +141,15 @@ class ImportanceMatrix:
                         f"{os.fspath(path)}: {name} has values that are negative, infinite or NaN"
                     )
                 sums[name], counts[name] = array, pair.reshape(-1)
-        return cls(
-            sums, counts, list(metadata.get("imatrix.datasets", [])),
-            int(metadata.get("imatrix.chunk_count", 0)), int(metadata.get("imatrix.chunk_size", 0)),
-        )  # fmt: skip
+        datasets = metadata.get("imatrix.datasets", [])
+        if not isinstance(datasets, list):
+            raise ValueError(
+                f"{os.fspath(path)}: imatrix.datasets: expected a list of strings, got {datasets!r}"
+            )
+        n_chunks, chunk_size = (
+            _count(metadata, f"imatrix.{key}", path) for key in ("chunk_count", "chunk_size")
+        )
+        return cls(sums, counts, datasets, n_chunks, chunk_size)
 
 
 def _string(text: str) -> bytes:
@@ -139,13 +157,22 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
+def _count(metadata: Mapping[str, object], key: str, path: str | os.PathLike[str]) -> int:
+    value = metadata.get(key, 0)
+    if not isinstance(value, int) or not 0 <= value < 1 << 32:
+        raise ValueError(
+            f"{os.fspath(path)}: {key}: expected an integer from 0 to 2^32 - 1, got {value!r}"
+        )
+    return value
+
+
 def _arrays(path: Path) -> Iterator[tuple[str, Floats]]:
-    """Yield names and contents of the tensors of a file."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        for tensor in gguf.read_head(path).tensors:
-            n_bytes = 4 * int(np.prod(tensor.shape, dtype=object))
-            if tensor.type != gguf.TENSOR_TYPES["F32"] or tensor.offset + n_bytes > size:
-                raise ValueError(f"{path}: {tensor.name} is not F32, or the file is truncated")
+    """Yield names and contents of the tensors of a file, and of the other parts if it is split."""
+    for tensor in gguf.read_head(path).tensors:
+        n_bytes = 4 * int(np.prod(tensor.shape, dtype=object))
+        size = tensor.path.stat().st_size
+        if tensor.type != gguf.TENSOR_TYPES["F32"] or tensor.offset + n_bytes > size:
+            raise ValueError(f"{tensor.path}: {tensor.name} is not F32, or the file is truncated")
+        with tensor.path.open("rb") as file:
             file.seek(tensor.offset)
             yield tensor.name, np.frombuffer(file.read(n_bytes), "<f4").reshape(tensor.shape)

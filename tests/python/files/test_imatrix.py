@@ -91,6 +91,45 @@ def test_damaged_files_are_refused(matrix, tiny_path, tmp_path):
             quant.ImportanceMatrix.load(path)
     with pytest.raises(OSError, match="nowhere"):
         quant.ImportanceMatrix.load(tmp_path / "nowhere.gguf")
+    arrays = {name: np.ones((1, 1), np.float32) for name in ("a.in_sum2", "a.counts")}
+    for key, value in {
+        "chunk_count": np.zeros(2, np.uint32), "chunk_size": math.inf, "datasets": "text",
+    }.items():  # fmt: skip
+        gguf_writer.write(path, {"general.type": "imatrix", f"imatrix.{key}": value}, arrays)
+        with pytest.raises(ValueError, match=rf"m\.gguf: imatrix\.{key}: expected"):
+            quant.ImportanceMatrix.load(path)
+
+
+def test_all_parts_of_a_split_file_are_read(tmp_path):
+    for i, name in enumerate("ab"):
+        metadata = {
+            "general.type": "imatrix", "split.count": gguf_writer.Typed(gguf_writer.U16, 2),
+            "split.no": gguf_writer.Typed(gguf_writer.U16, i),
+            "split.tensors.count": gguf_writer.Typed(gguf_writer.I32, 4),
+        }  # fmt: skip
+        arrays = {
+            f"{name}.in_sum2": np.full((1, 4), i, np.float32),
+            f"{name}.counts": np.ones((1, 1), np.float32),
+        }
+        gguf_writer.write(tmp_path / f"m-0000{i + 1}-of-00002.gguf", metadata, arrays)
+    found = quant.ImportanceMatrix.load(tmp_path / "m-00001-of-00002.gguf")
+    assert {name: sums.tolist() for name, sums in found.sums.items()} == {
+        "a": [[0, 0, 0, 0]],
+        "b": [[1, 1, 1, 1]],
+    }
+
+
+def test_arrays_of_a_matrix_are_checked_and_converted(tmp_path):
+    path = tmp_path / "m.gguf"
+    quant.ImportanceMatrix({"a": np.ones((2, 4))}, {"a": np.ones(2)}).save(path)
+    assert quant.ImportanceMatrix.load(path).sums["a"].dtype == np.float32
+    path.unlink()
+    for sums, counts in ((np.ones(4), {"a": np.ones(1)}), (np.ones((2, 4)), {})):
+        matrix = quant.ImportanceMatrix({"a": sums}, counts)
+        for use in (lambda m: m.save(path), lambda m: m.weights("a", 2, 4)):
+            with pytest.raises(ValueError, match="counts for a; expected the shape"):
+                use(matrix)
+    assert list(tmp_path.iterdir()) == []
 
 
 def weighted_error(model, path, matrix):
@@ -177,6 +216,9 @@ def test_matrices_of_other_models_are_refused(floats, matrix, tiny, tmp_path):
         ValueError, match=r"1 x 8 values for blk\.0\.attn_q\.weight; expected 1 x 256"
     ):
         quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", imatrix=short)
+    foreign = quant.ImportanceMatrix({"a": short.sums["blk.0.attn_q.weight"]}, {"a": np.ones(1)})
+    with pytest.raises(ValueError, match="has no entry for any matrix of"):
+        quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", imatrix=foreign)
     with pytest.raises(TypeError, match="imatrix: expected an ImportanceMatrix, got str"):
         quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", imatrix="m.gguf")
     assert list(tmp_path.iterdir()) == []
