@@ -188,7 +188,7 @@ Args:
     packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
         none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
         that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing
-        beyond a restart of the machine.
+        beyond a restart of the machine, on network file systems for 30 days after it.
 
 Raises:
     ModelError: The file cannot be read or is invalid. The message names the defect.
@@ -308,7 +308,7 @@ Source: cpp/runtime/steering/adapter.cpp)");
 
 void check_unchanged(const gguf::File& file) {
     const GilRelease released;
-    if (gguf::File::open(file.path())->identity() != file.identity())
+    if (!gguf::File::open(file.path())->has_same_files(file))
         throw ModelError(text(file.path(),
                               ": changed since it was opened: it was modified or replaced; open "
                               "it again"));
@@ -344,7 +344,7 @@ Args:
     model: The model.
 
 Raises:
-    ModelError: A file was modified, replaced or removed.)");
+    ModelError: A file was modified or replaced, or cannot be read.)");
     m.def("read_metadata", &read_metadata, py::arg("path"),
           R"(Read the key-value pairs of a GGUF file, with or without weights.
 

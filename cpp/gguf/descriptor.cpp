@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -27,22 +28,29 @@ Descriptor::Descriptor(const std::string& path) : path_(path) {
         if (error == ENOENT) throw ModelNotFound(problem);
         throw ModelError(problem);
     }
-    platform::FileStatus status;
-    if (const int error = file_.status(&status); error != 0) {
+    if (const int error = file_.status(&status_); error != 0) {
         throw ModelError(text(path_, ": cannot be inspected: ", reason(error)));
     }
-    if (status.kind != platform::FileKind::regular) {
-        throw ModelError(text(path_, ": is ", name_of(status.kind), ", expected a regular file"));
+    if (status_.kind != platform::FileKind::regular) {
+        throw ModelError(text(path_, ": is ", name_of(status_.kind), ", expected a regular file"));
     }
-    size_ = status.bytes;
-    modified_ = status.modified;
-    identity_ =
-        text(status.device, ":", status.inode, ":", size_, ":", modified_.seconds, ".",
-             modified_.nanoseconds, ":", status.changed.seconds, ".", status.changed.nanoseconds);
 }
 
 Descriptor::~Descriptor() {
     if (!mapping_.empty()) platform::unmap(mapping_.data(), mapping_.size());
+}
+
+std::string Descriptor::identity() const {
+    const platform::FileTime modified = status_.modified, changed = status_.changed;
+    return text(status_.device, ":", status_.inode, ":", status_.bytes, ":", modified.seconds, ".",
+                modified.nanoseconds, ":", changed.seconds, ".", changed.nanoseconds);
+}
+
+bool Descriptor::is_same_file(const Descriptor& other) const {
+    const auto key = [](const platform::FileStatus& status) {
+        return std::tie(status.device, status.inode, status.bytes, status.modified);
+    };
+    return key(status_) == key(other.status_);
 }
 
 void Descriptor::read(uint64_t offset, std::span<std::byte> target) const {
@@ -65,20 +73,20 @@ void Descriptor::check_unchanged() const {
     if (const int error = file_.status(&now); error != 0) {
         throw ModelError(text(path_, ": cannot be inspected: ", reason(error)));
     }
-    if (now.bytes != size_) {
+    if (now.bytes != status_.bytes) {
         throw ModelError(text(path_, ": changed since it was opened: it has ", now.bytes,
-                              " bytes, expected ", size_));
+                              " bytes, expected ", status_.bytes));
     }
-    if (now.modified != modified_) {
+    if (now.modified != status_.modified) {
         throw ModelError(text(path_, ": changed since it was opened: it was modified"));
     }
 }
 
 std::span<const std::byte> Descriptor::map() {
-    if (size_ > 0) {
-        const std::byte* start = file_.map_private(size_);
+    if (size() > 0) {
+        const std::byte* start = file_.map_private(size());
         if (!start) throw ModelError(text(path_, ": cannot be mapped: ", reason(errno)));
-        mapping_ = {start, size_};
+        mapping_ = {start, size()};
     }
     return mapping_;
 }

@@ -20,9 +20,11 @@ public:
     Descriptor& operator=(const Descriptor&) = delete;
 
     const std::string& path() const { return path_; }
-    uint64_t size() const { return size_; }
+    uint64_t size() const { return status_.bytes; }
     // Differs between files of this machine, and changes with the file's content, name or owner.
-    const std::string& identity() const { return identity_; }
+    std::string identity() const;
+    // Returns whether both are the same file, not modified between the two calls of open.
+    bool is_same_file(const Descriptor& other) const;
 
     // Reads target.size() bytes from `offset` on. Throws ModelError if the file is shorter or
     // cannot be read.
@@ -38,9 +40,7 @@ public:
 private:
     std::string path_;
     platform::File file_;
-    uint64_t size_ = 0;
-    platform::FileTime modified_;
-    std::string identity_;
+    platform::FileStatus status_;  // when it was opened
     std::span<const std::byte> mapping_;
 };
 

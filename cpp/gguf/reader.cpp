@@ -1,5 +1,6 @@
 #include "gguf/reader.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked.h"
@@ -132,6 +133,12 @@ std::string File::identity() const {
     std::string all;
     for (const auto& shard : shards_) all += shard->file.identity() + ' ';
     return all;
+}
+
+bool File::has_same_files(const File& other) const {
+    return std::ranges::equal(shards_, other.shards_, [](const auto& one, const auto& another) {
+        return one->file.is_same_file(another->file);
+    });
 }
 
 void File::read(const TensorInfo& tensor, uint64_t begin_byte, std::span<std::byte> target) const {

@@ -47,6 +47,9 @@ public:
     uint64_t total_bytes() const;  // of all tensors
     // Differs between files of this machine, and changes when one of the files does.
     std::string identity() const;
+    // Returns whether both have the same files, not modified between the two calls of open(). Ignores
+    // changes of names, owners and permissions.
+    bool has_same_files(const File& other) const;
 
     // Copies bytes [begin_byte, begin_byte + target.size()) of the tensor. Throws ModelError if the
     // file's size or modification time has changed since open().

@@ -183,7 +183,7 @@ class Model:
         packed_cache: Folder that keeps reordered weights, for this model of any size; False to keep
             none; None or True for the folder in the environment variable PLAIT_PACKED_CACHE, unless
             that is "off", and without it for ~/.cache/plait. A folder keeps up to 32 GiB, and nothing
-            beyond a restart of the machine.
+            beyond a restart of the machine, on network file systems for 30 days after it.
 
     Raises:
         ModelError: The file cannot be read or is invalid. The message names the defect.
@@ -1793,7 +1793,7 @@ def check_unchanged(model: Model) -> None:
         model: The model.
 
     Raises:
-        ModelError: A file was modified, replaced or removed.
+        ModelError: A file was modified or replaced, or cannot be read.
     """
 
 def choose_isa(limit: str | None) -> str:

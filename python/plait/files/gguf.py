@@ -18,6 +18,7 @@ MAGIC = b"GGUF"
 VERSION = 3
 ALIGNMENT_KEY = "general.alignment"
 DEFAULT_ALIGNMENT = 32
+UNFINISHED = ".plait-tmp"  # suffix of files while they are written
 
 UINT16, UINT32, STRING, ARRAY = 2, 4, 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
@@ -207,7 +208,7 @@ class UnfinishedFile:
         suffix = ""
         if identity is not None:
             suffix = "." + hashlib.sha256(identity.encode() + head).hexdigest()[:16]
-        self._unfinished = Path(f"{os.fspath(path)}{suffix}.plait-tmp")
+        self._unfinished = Path(f"{os.fspath(path)}{suffix}{UNFINISHED}")
         self._ends = [len(head)]
         for n_bytes in self._sizes:
             self._ends.append(self._ends[-1] + n_bytes + -n_bytes % self._alignment)
@@ -231,12 +232,14 @@ class UnfinishedFile:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._file.close()
-        if kind is None:
-            assert self.n_complete == len(self._sizes)
-            self._unfinished.replace(self._path)
-        elif not self._kept:
-            self._unfinished.unlink(missing_ok=True)
+        try:
+            self._file.close()
+            if kind is None:
+                assert self.n_complete == len(self._sizes)
+                self._unfinished.replace(self._path)
+        finally:
+            if not self._kept:
+                self._unfinished.unlink(missing_ok=True)
 
     def write(self, chunk: bytes) -> None:
         """Write the next bytes of the tensor after the complete ones.

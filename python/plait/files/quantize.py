@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 import warnings
@@ -27,6 +28,8 @@ from plait.progress import Progress, ProgressOption, check_progress
 
 if TYPE_CHECKING:
     from plait._core import Model, TensorInfo
+
+_log = logging.getLogger("plait")
 
 FILE_TYPES = {
     "Q8_0": 7, "Q6_K": 18, "Q5_K": 16, "Q5_1": 9, "Q5_0": 8, "Q4_K": 14, "Q4_1": 3, "Q4_0": 2, "IQ4_NL": 25,
@@ -92,7 +95,9 @@ def quantize_file(
     as Q8_0 if possible, else they keep their type; a warning reports their number. Metadata is
     copied byte for byte, except general.file_type, which becomes the type that most bytes have,
     and general.quantization_version. A split model becomes one file. The file is complete at
-    the end of the call, or not created.
+    the end of the call, or not created. While it is written, it has the suffix .plait-tmp; an
+    existing file of that name is replaced. A warning is logged for each matrix that is not zero and
+    whose values are all too small for its type.
 
     Args:
         model: The model.
@@ -119,8 +124,9 @@ def quantize_file(
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The type is unknown, `path` is the model's own file, a weight is NaN or
-            infinite, or `imatrix` or `tensor_types` do not fit the model.
+        ValueError: The type is unknown, `path` or its name with the suffix is the model's own
+            file, a weight is NaN, infinite or too large for its type, or `imatrix` or
+            `tensor_types` do not fit the model.
         UnsupportedError: The matrices are already quantised, or none can have the type.
         ModelError: A file of the model was modified or replaced since it was opened.
         OSError: The file cannot be written.
@@ -140,18 +146,26 @@ def quantize_file(
     check_progress(progress, "quantize_file")
     kind = _checked(type, "type")
     head = gguf.read_head(model.path)
-    if any(Path(path).resolve() == tensor.path.resolve() for tensor in head.tensors):
-        raise ValueError(
-            f"quantize_file: {os.fspath(path)} is the model's own file; choose another path"
-        )
+    _check_target(Path(path), {Path(model.path), *(tensor.path for tensor in head.tensors)})
     output = _checked(output_type, "output_type") if output_type is not None else _output_of(kind)
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
     _check_sources(model, requantize)
-    if tensor_types is None:
-        _check_fallbacks(model, plan, kind, output, allow_fallback)
-    else:
+    if tensor_types is not None:
         plan |= _checked_types(model, tensor_types)
+    if not tensor_types:
+        _check_fallbacks(model, plan, kind, output, allow_fallback)
     return _write(model, path, head, plan, kind, imatrix, resume, threads, progress)
+
+
+def _check_target(path: Path, sources: set[Path]) -> None:
+    """Raise an error if a file cannot be written without writing to one of the model's files."""
+    if path.is_dir():
+        raise IsADirectoryError(f"quantize_file: {path} is a directory; expected a file")
+    for target in (path, path.with_name(path.name + gguf.UNFINISHED)):
+        if target.exists() and any(target.samefile(source) for source in sources):
+            raise ValueError(
+                f"quantize_file: {target} is the model's own file and would be replaced; choose another path"
+            )
 
 
 def _output_of(kind: str) -> str:
@@ -281,13 +295,19 @@ def _column_weights(
     model: Model, imatrix: ImportanceMatrix | None
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Return the importance of the columns of each tensor that the matrix has an entry for."""
-    return {
+    if imatrix is None:
+        return {}
+    weights = {
         name: found
         for name, tensor in model.tensors.items()
-        if imatrix is not None
-        and len(tensor.shape) >= 2
+        if len(tensor.shape) >= 2
         and (found := imatrix.weights(name, *_matrices(tensor.shape))) is not None
     }
+    if not weights:
+        raise ValueError(
+            f"the importance matrix has no entry for any matrix of {model.path}: it was made for another model"
+        )
+    return weights
 
 
 def identity(model: Model, imatrix: ImportanceMatrix | None) -> str:
@@ -412,11 +432,19 @@ def _contents(
             file.seek(tensor.offset)
             yield file.read(info.nbytes)
         return
+    values, largest = model.tensor(tensor.name), 0.0
     try:
-        for encoded in encode(model.tensor(tensor.name), dtype, weights, pool):
+        for encoded, largest_of_part in encode(values, dtype, weights, pool):
+            largest = max(largest, largest_of_part)
             yield encoded.tobytes()
     except ValueError as error:
         raise ValueError(f"quantize_file: {tensor.name}: {error}") from None
+    if largest == 0 and values.any():
+        _log.warning(
+            "quantize_file: %s: all values become zero as %s; choose another type for it",
+            tensor.name,
+            dtype,
+        )
 
 
 def encode(
@@ -424,14 +452,17 @@ def encode(
     dtype: str,
     weights: npt.NDArray[np.float32] | None,
     pool: ThreadPoolExecutor,
-) -> Iterator[npt.NDArray[np.uint8]]:
-    """Yield the rows of a tensor in another type, in parts that threads encode.
+) -> Iterator[tuple[npt.NDArray[np.uint8], float]]:
+    """Yield the rows of a tensor in another type, in parts that threads encode, and the largest absolute value of each.
 
     Args:
         values: float32 (..., n).
         dtype: The type.
         weights: float32 (n_matrices, n), importance of the columns of each matrix. None: all the same.
         pool: The threads.
+
+    Raises:
+        ValueError: A value is not finite, or not in the other type.
     """
     n_matrices = 1 if weights is None else len(weights)
     matrices = values.reshape(n_matrices, -1, values.shape[-1])
@@ -443,6 +474,16 @@ def encode(
     ]
 
     def encode_part(part: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32] | None]) -> Any:
-        return _core.quantize(part[0], dtype, part[1], search=True)
+        rows, importance = part
+        encoded = _core.quantize(rows, dtype, importance, search=True)
+        largest = float(np.abs(_core.dequantize(encoded, dtype)).max(initial=0))
+        if not math.isfinite(largest):
+            before = float(np.abs(rows).max())
+            if not math.isfinite(before):
+                raise ValueError(f"values: an element is {before}; expected finite numbers")
+            raise ValueError(
+                f"values up to {before:g} are not finite as {dtype}; choose another type for this tensor"
+            )
+        return encoded, largest
 
     yield from pool.map(encode_part, parts)

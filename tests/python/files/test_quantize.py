@@ -131,6 +131,8 @@ def test_half_floats_can_be_quantised(floats, tmp_path, dtype):
 def test_rows_that_are_not_multiples_of_a_block(tiny, tmp_path):
     with pytest.raises(plait.UnsupportedError, match="allow_fallback=True"):
         quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K")
+    with pytest.raises(plait.UnsupportedError, match="allow_fallback=True"):
+        quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K", tensor_types={})
     assert not (tmp_path / "out.gguf").exists()
     with pytest.warns(UserWarning, match=r"16 of 16 matrices cannot be stored as Q6_K.*16 as Q8_0"):
         quant.quantize_file(tiny, tmp_path / "out.gguf", "Q6_K", allow_fallback=True)
@@ -216,6 +218,16 @@ def test_a_model_whose_file_is_replaced_during_the_call_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_links_and_permissions_of_the_file_may_change(tmp_path):
+    path = gguf_writer.tiny_llama(tmp_path / "a.gguf", 1)
+    path.chmod(0o600)
+    model = plait.Model(path, packed_cache=False)
+    (tmp_path / "link.gguf").hardlink_to(path)
+    path.chmod(0o640)
+    quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0", progress=False)
+    assert (tmp_path / "out.gguf").exists()
+
+
 def test_a_file_that_is_only_named_like_a_part_is_read_alone(tmp_path):
     path = gguf_writer.tiny_llama(tmp_path / "x-00001-of-00002.gguf")
     quant.quantize_file(plait.Model(path), tmp_path / "out.gguf", "Q8_0", progress=False)
@@ -250,19 +262,63 @@ def test_mistakes_change_nothing(floats, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         quant.quantize_file(floats, tmp_path / "out.gguf", "Q4_K", progress=stop)
+    with pytest.raises(IsADirectoryError, match="expected a file"):
+        quant.quantize_file(floats, tmp_path, "Q4_K")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_tensor_that_is_not_finite_is_named(tmp_path):
+def test_the_unfinished_file_is_not_the_models(tmp_path):
+    path = gguf_writer.tiny_llama(tmp_path / "x.gguf.plait-tmp")
+    with pytest.raises(ValueError, match=r"x\.gguf\.plait-tmp is the model's own file"):
+        quant.quantize_file(plait.Model(path), tmp_path / "x.gguf", "Q8_0")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_unfinished_file_is_deleted_where_it_cannot_be_renamed(tmp_path):
+    (tmp_path / "out.gguf").mkdir()
+    with pytest.raises(IsADirectoryError):
+        gguf.write_file(tmp_path / "out.gguf", {}, [], iter([]))
+    assert list(tmp_path.iterdir()) == [tmp_path / "out.gguf"]
+
+
+def with_a_weight(path, weight):
+    """A tiny model with a weight of this value."""
     weights = gguf_writer.llama_weights()
-    weights["blk.0.attn_q.weight"][1, 2] = np.nan
+    weights["blk.0.attn_q.weight"][1, 2] = weight
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
-    model = plait.Model(gguf_writer.write(tmp_path / "nan.gguf", metadata, weights))
+    return plait.Model(gguf_writer.write(path, metadata, weights), packed_cache=False)
+
+
+@pytest.mark.parametrize(
+    ("weight", "dtype", "message"),
+    [
+        (np.nan, "Q8_0", r"element .* is nan"),
+        (np.nan, "F16", "an element is nan"),
+        (-np.inf, "BF16", "an element is inf"),
+        (1e6, "F16", r"values up to 1e\+06 are not finite as F16"),
+        (-1e6, "Q4_0", r"values up to 1e\+06 are not finite as Q4_0"),
+    ],
+)
+def test_a_tensor_that_is_not_finite_is_named(tmp_path, weight, dtype, message):
+    model = with_a_weight(tmp_path / "a.gguf", weight)
     with pytest.raises(
-        ValueError, match=r"quantize_file: blk\.0\.attn_q\.weight: values: element .* is nan"
+        ValueError, match=r"quantize_file: blk\.0\.attn_q\.weight: (values: )?" + message
     ):
-        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0")
+        quant.quantize_file(model, tmp_path / "out.gguf", dtype, output_type=dtype)
     assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.filterwarnings("ignore:.*cannot be stored")
+def test_a_matrix_that_becomes_zero_is_reported(tmp_path, caplog):
+    weights = gguf_writer.llama_weights()
+    weights["blk.0.attn_q.weight"] *= np.float32(1e-6)
+    weights["blk.0.attn_k.weight"] *= np.float32(0)
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = plait.Model(gguf_writer.write(tmp_path / "a.gguf", metadata, weights))
+    quant.quantize_file(model, tmp_path / "out.gguf", "NVFP4", output_type="Q8_0", progress=False)
+    assert caplog.messages == [
+        "quantize_file: blk.0.attn_q.weight: all values become zero as NVFP4; choose another type for it"
+    ]
 
 
 def test_a_head_is_read_as_it_is_written(tmp_path):
