@@ -192,7 +192,7 @@ private:
     void set_control(std::shared_ptr<const ActiveControl> vector,
                      std::span<const SequenceId> sequences);
     void use_control();
-    std::vector<NamedEdit> control_edits() const;
+    std::vector<NamedEdit> control_edits();
     void drop_own_changes(SequenceId sequence) noexcept;
     void restore_own_changes() noexcept;
     void use_own_changes();

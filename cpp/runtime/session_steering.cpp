@@ -138,21 +138,27 @@ void Session::use_control() {
     engine_.use_control(is_general ? std::span(control_.general->rows) : std::span<const float>());
 }
 
-std::vector<NamedEdit> Session::control_edits() const {
+// A row of l_out may have several streams of `width` elements; the vector is added to each.
+std::vector<NamedEdit> Session::control_edits() {
     std::vector<NamedEdit> edits;
     if (control_.own.empty()) return edits;
     std::map<std::shared_ptr<const ActiveControl>, std::vector<SequenceId>> users;
     for (SequenceId sequence = 0; sequence < settings_.n_seq_max(); ++sequence)
         if (const auto& vector = control_.of(sequence)) users[vector].push_back(sequence);
     const auto width = static_cast<size_t>(model_->info().width);
-    for (const auto& [vector, sequences] : users) {
-        for (size_t layer = 0; layer < vector->rows.size() / width; ++layer) {
+    for (const Engine::ValueInfo& value : value_infos()) {
+        if (value.name.role != Role::l_out || value.name.layer >= model_->info().n_layers) continue;
+        const Shape& shape = value.type.shape;
+        for (const auto& [vector, sequences] : users) {
             auto edit = std::make_shared<ValueEdit>();
             edit->selection = RowSelection(sequences, RowSelection::Range{});
-            const std::span row = std::span(vector->rows).subspan(layer * width, width);
-            edit->rows.assign(row.begin(), row.end());
-            edit->width = width;
-            edits.push_back({{Role::l_out, static_cast<int16_t>(layer)}, std::move(edit)});
+            edit->width = static_cast<size_t>(shape.elements() / shape[0]);
+            edit->is_control = true;
+            const auto row = std::span(vector->rows)
+                                 .subspan(static_cast<size_t>(value.name.layer) * width, width);
+            while (edit->rows.size() < edit->width)
+                edit->rows.insert(edit->rows.end(), row.begin(), row.end());
+            edits.push_back({value.name, std::move(edit)});
         }
     }
     return edits;

@@ -732,7 +732,7 @@ class Context:
         Raises:
             ValueError: The shape is wrong, a number is not finite, a layer does not exist, or a sequence
                 does not exist, is closed or belongs to another context. In a later call: a token belongs to
-                several sequences with different vectors.
+                several sequences with different vectors, or of which only some have one.
 
         Source: cpp/graph/rewrite.cpp
         """

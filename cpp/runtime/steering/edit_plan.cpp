@@ -26,6 +26,20 @@ bool intersect(std::span<const SequenceId> a, std::span<const SequenceId> b) {
     return false;
 }
 
+// Throws InvalidArgument if only some of the sequences of a token use the control vector.
+void check_control(const ValueEdit& vector, std::span<const SequenceId> sequences,
+                   Position position) {
+    const auto uses = [&](SequenceId sequence) {
+        return std::ranges::binary_search(*vector.selection.sequences(), sequence);
+    };
+    const auto other = std::ranges::find_if_not(sequences, uses);
+    if (other != sequences.end())
+        throw InvalidArgument(text("set_control_vector: the token at position ", position,
+                                   " belongs to the sequences ",
+                                   *std::ranges::find_if(sequences, uses), " and ", *other,
+                                   ", which use different vectors; add a separate token for each"));
+}
+
 }  // namespace
 
 RowSelection::RowSelection(std::optional<std::vector<SequenceId>> sequences, Range positions)
@@ -155,6 +169,7 @@ void EditPlan::pick(uint16_t point, std::span<const SequenceId> sequences, Posit
     for (const Placed& placed : placed_[point]) {
         const auto index = placed.edit->selection.find(sequences, position);
         if (!index) continue;
+        if (placed.edit->is_control) check_control(*placed.edit, sequences, position);
         if (picks[0] >= 0)
             throw InvalidArgument(
                 text("edit: the token at position ", position, " belongs to ", sequences.size(),

@@ -76,6 +76,7 @@ struct ValueEdit {
     size_t width = 0;         // elements of one row
     // A token is combined with the row of its position; else all are combined with the only row.
     bool by_position = false;
+    bool is_control = false;  // of a control vector
 };
 
 struct NamedEdit {
@@ -106,7 +107,8 @@ public:
     size_t n_elements() const { return n_elements_; }
 
     // Sets picks[0] and picks[1] of a token; see ops::EditRows. Throws InvalidArgument if the token
-    // belongs to several sequences and several edits of the point select it.
+    // belongs to several sequences and several edits of the point select it, or a control vector
+    // selects only some of these sequences.
     void pick(uint16_t point, std::span<const SequenceId> sequences, Position position,
               int32_t* picks) const;
 

@@ -489,6 +489,55 @@ def test_control_vectors_of_sequences(tiny, options, invariant_isa):
             assert same_bits(together[seq][0], plain[seq][0]) == (vector is None)
 
 
+def test_control_vectors_of_sequences_of_every_architecture(any_model):
+    """A vector of one sequence has the effect of a vector of all, also where rows have several streams."""
+    random = np.random.default_rng(10)
+    shape = (2, any_model.n_layer, any_model.n_embd)
+    vectors = random.normal(0, 0.3, shape).astype(np.float32)
+    ids = batch((tokens(5, 1, min(any_model.n_vocab, 288)), 0))
+    with context(any_model, n_ctx=64, n_seq_max=2) as ctx:
+
+        def results(*given):
+            ctx.kv.clear()
+            for vector, seq in given:
+                ctx.set_control_vector(vector, first_layer=0, seq=seq)
+            if any_model.arch == "t5":
+                ctx.encode(ids)
+            out = ctx.encode(ids) if ctx.kv.kind == "none" else ctx.decode(ids)
+            return (out.embeddings if out.logits is None else out.logits).copy()
+
+        want = results((vectors[0], None))
+        assert same_bits(results((vectors[1], None), (vectors[0], 0)), want)
+        assert same_bits(results((None, None), (vectors[0], 0), (vectors[1], 1)), want)
+        assert not same_bits(results((None, None)), want)
+
+
+def test_a_token_of_sequences_with_different_vectors_is_refused(tiny):
+    vector = np.ones((tiny.n_layer, tiny.n_embd), np.float32)
+    shared = batch((tokens(6), [0, 1]))
+    with context(tiny) as ctx:
+        for general, own in (
+            (None, {0: vector}),
+            (None, {1: vector}),
+            (vector, {1: None}),
+            (vector, {0: 2 * vector}),
+        ):
+            ctx.set_control_vector(general)
+            for seq, of_sequence in own.items():
+                ctx.set_control_vector(of_sequence, seq=seq)
+            with pytest.raises(
+                ValueError, match=r"set_control_vector: .* sequences \d and \d, which"
+            ):
+                ctx.decode(shared)
+            assert ctx.kv.n_used == 0
+        ctx.set_control_vector(vector)
+        want = ctx.decode(shared).logits.copy()
+        ctx.kv.clear()
+        ctx.set_control_vector(None)
+        ctx.set_control_vector(vector, seq=[0, 1])
+        assert same_bits(ctx.decode(shared).logits, want)
+
+
 def test_vectors_leave_with_their_handles_and_are_part_of_states(tiny):
     vector = np.ones((tiny.n_layer, tiny.n_embd), np.float32)
     with context(tiny) as ctx:
