@@ -257,6 +257,24 @@ void Engine::write_edit_rows() {
     has_edit_rows_ = true;
 }
 
+void Engine::write_adapter_rows(
+    InputId id, size_t n, const std::function<std::span<const SequenceId>(size_t)>& sequences_of) {
+    const auto scale_of = [&](size_t row) {
+        return steering_.scale_of(id.group, sequences_of(row));
+    };
+    if (id.field == InputField::adapter_token_scale ||
+        id.field == InputField::adapter_output_scale) {
+        const std::span<float> scales = in_place<float>(id, n);
+        for (size_t row = 0; row < n; ++row) scales[row] = scale_of(row).value_or(0.0f);
+        return;
+    }
+    const std::span<int32_t> picks = in_place<int32_t>(id, 2 * n);
+    for (size_t row = 0; row < n; ++row) {
+        picks[2 * row] = scale_of(row) ? 0 : -1;
+        picks[2 * row + 1] = static_cast<int32_t>(RowChange::add);
+    }
+}
+
 uint16_t Engine::capture_set(const std::vector<ValueName>& names) {
     const auto known = std::ranges::find(capture_sets_, names);
     const auto number = static_cast<size_t>(known - capture_sets_.begin());

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -108,6 +109,11 @@ public:
     void use_edits(std::vector<NamedEdit> edits);
     // Copies the rows of the active edits to their input, unless it has them.
     void write_edit_rows();
+
+    // Writes the input of an adapter for rows whose tokens may use different adapters: the scale of
+    // each row, or which rows use the adapter. `sequences_of(row)`: those of the row's token.
+    void write_adapter_rows(InputId id, size_t n,
+                            const std::function<std::span<const SequenceId>(size_t)>& sequences_of);
 
     // `editor`: required if the plan has edits.
     void run(Plan& plan, const Counts& counts, float* logits, float* embeddings, StopSignal* stop,

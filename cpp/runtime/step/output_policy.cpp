@@ -108,6 +108,8 @@ public:
         }
     }
     size_t n_sequences() const { return sequences_.size(); }
+    // The sequences of the pooled rows, in their order.
+    std::span<const SequenceId> sequences() const { return sequences_; }
 
 private:
     void add(uint32_t entry, SequenceId sequence, const float* values) {
@@ -193,11 +195,12 @@ public:
         const size_t max_rows = engine.limits().n_tokens;
         for (size_t first = 0; first < n; first += max_rows) {
             const size_t count = std::min(max_rows, n - first);
+            Plan& plan = plans_.get(key_for(static_cast<uint32_t>(count)));
+            write_adapters(plan, pool_.sequences().subspan(first, count));
             engine.write(InputId{InputField::embeddings},
                          std::span<const float>(pooled_).subspan(first * width_, count * width_));
             const auto rows = static_cast<int32_t>(count);
-            engine.run(plans_.get(key_for(static_cast<uint32_t>(count))),
-                       {.tokens = rows, .outputs = rows}, nullptr,
+            engine.run(plan, {.tokens = rows, .outputs = rows}, nullptr,
                        outputs.embeddings().data() + first * static_cast<size_t>(columns_), stop);
         }
     }
@@ -212,6 +215,15 @@ private:
         key.adapters = engine.steering().adapter_set();
         key.n_tokens = key.n_outputs = bucket(n, engine.limits().n_tokens);
         return key;
+    }
+
+    // Writes which adapters the sequence of each row uses.
+    void write_adapters(const Plan& plan, std::span<const SequenceId> sequences) {
+        for (const InputId id : plan.inputs())
+            if (id.field == InputField::adapter_token_scale ||
+                id.field == InputField::adapter_token_picks)
+                plans_.engine().write_adapter_rows(
+                    id, sequences.size(), [&](size_t row) { return sequences.subspan(row, 1); });
     }
 
     size_t width_;

@@ -357,22 +357,9 @@ void StepRunner::write_edit_picks(InputId id, const Microbatch& microbatch, size
 
 void StepRunner::write_adapter_input(InputId id, const Microbatch& microbatch, size_t n,
                                      Extent extent) {
-    const bool is_scale =
-        id.field == InputField::adapter_token_scale || id.field == InputField::adapter_output_scale;
-    const auto scale_of = [&](size_t row) {
-        const uint32_t entry = entry_of(microbatch, row, extent);
-        return engine_.steering().scale_of(id.group, prepared_.sequences_of(entry));
-    };
-    if (is_scale) {
-        const std::span<float> scales = engine_.in_place<float>(id, n);
-        for (size_t row = 0; row < n; ++row) scales[row] = scale_of(row).value_or(0.0f);
-        return;
-    }
-    const std::span<int32_t> picks = engine_.in_place<int32_t>(id, 2 * n);
-    for (size_t row = 0; row < n; ++row) {
-        picks[2 * row] = scale_of(row) ? 0 : -1;
-        picks[2 * row + 1] = static_cast<int32_t>(RowChange::add);
-    }
+    engine_.write_adapter_rows(id, n, [&](size_t row) {
+        return prepared_.sequences_of(entry_of(microbatch, row, extent));
+    });
 }
 
 void StepRunner::check_room(std::span<const Microbatch> microbatches) {

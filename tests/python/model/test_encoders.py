@@ -4,7 +4,7 @@ import numpy as np
 import plait
 import pytest
 
-from python import gguf_writer
+from python import gguf_writer, lora_models
 
 WIDTH, N_HEADS, N_FFN, N_LAYERS, N_POSITIONS = 32, 4, 48, 2, 24
 N_VOCAB = gguf_writer.N_VOCAB
@@ -227,6 +227,30 @@ class TestScores:
         got = embed(model, many, pooling="rank", n_ubatch=4)
         alone = [embed(model, [ids], pooling="rank")[0] for ids in many]
         assert (got == np.array(alone)).all()
+
+    def test_adapters_of_single_sequences(self, tmp_path):
+        """The matrices of the head have them too."""
+        head = head_weights(2)
+        model = plait.Model(tiny_bert(tmp_path / "m.gguf", weights=head))
+        targets = ["cls.weight", "blk.0.attn_output.weight"]
+        deltas = lora_models.deltas(bert_weights() | head, targets, rank=2, seed=1)
+        path = lora_models.write_adapter(tmp_path / "a.gguf", "bert", deltas)
+        adapter = model.load_lora(path)
+        together = plait.Batch()
+        for seq, ids in enumerate(SENTENCES):
+            together.add_sequence(ids, seq=seq)
+        options = {"n_ctx": 64, "n_seq_max": len(SENTENCES), "pooling": "rank"}
+        with plait.Context(model, **options) as ctx:
+            plain = np.array(ctx.encode(together).embeddings)
+            ctx.set_lora({adapter: 1.0})
+            adapted = np.array(ctx.encode(together).embeddings)
+            for seq in range(len(SENTENCES)):
+                ctx.set_lora(None)
+                ctx.set_lora({adapter: 1.0}, seq=seq)
+                want = plain.copy()
+                want[seq] = adapted[seq]
+                assert (want[seq] != plain[seq]).all()
+                assert (ctx.encode(together).embeddings == want).all()
 
     def test_without_a_head_there_are_none(self, bert, tiny):
         for model in (bert, tiny):
