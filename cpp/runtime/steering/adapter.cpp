@@ -106,6 +106,11 @@ void Adapter::read_delta(const std::string& name, bool rank_stabilized) {
     if (base == nullptr)
         throw ModelError(text(path(), ": tensor ", gguf::quoted(name + std::string(kA)),
                               ": the model has no tensor ", gguf::quoted(name)));
+    const bool is_table = name == kTable;
+    if (!is_table && name.ends_with("embd.weight"))
+        throw UnsupportedError(text(path(), ": ", name,
+                                    " is a table of embeddings; of these, only ", kTable,
+                                    " can be adapted"));
     const Shape& shape = base->type.shape;  // [out, in] or a stack of those
     if (shape.rank != 2 && shape.rank != 3)
         throw ModelError(text(
@@ -118,8 +123,7 @@ void Adapter::read_delta(const std::string& name, bool rank_stabilized) {
         result.dims[shape.rank - 1u] = columns;
         return result;
     };
-    // Embedding tables are looked up by row, so A is [n_vocab, r] and B is [width, r].
-    const bool is_table = name == kTable;
+    // The table is looked up by row, so A is [n_vocab, r] and B is [width, r].
     const Weight a = weights_->get(
         name + std::string(kA), is_table ? Shape{shape[0], rank} : with_last_two(rank, shape[-1]));
     const Weight b = weights_->get(

@@ -4,12 +4,14 @@ without new plans.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import plait
 import pytest
 from python.drive import batch, feed, same_bits, tokens
+from python.reference_data import model_path
 
 from python import gguf_writer, lora_models
 
@@ -361,6 +363,34 @@ def test_a_norm_in_an_adapter_is_named(tmp_path):
     path = lora_models.write_adapter(tmp_path / "a.gguf", "llama", made)
     with pytest.raises(plait.UnsupportedError, match=r"'output_norm\.weight' belongs to a norm"):
         case.model.load_lora(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2", "bert", "t5", "rwkv7", "jamba", "deepseek2", "gemma3n-a", "gemma4-a"]
+)
+def test_each_matrix_of_a_model_is_adapted_or_refused(tmp_path, data_dir, name):
+    model = plait.Model(model_path(data_dir, name))
+    roles = {
+        re.sub(r"\d+", "", key): key for key, t in model.tensors.items() if len(t.shape) in (2, 3)
+    }
+    weights = {key: np.empty(model.tensors[key].shape) for key in roles.values()}
+    refused, ids = set(), batch((tokens(3, 1, min(model.n_vocab, 288)), 0))
+    with plait.Context(model, n_ctx=64) as ctx:
+        for role, target in roles.items():
+            ctx.set_lora(None)
+            ctx.kv.clear()
+            deltas = lora_models.deltas(weights, [target], RANK, seed=1)
+            path = lora_models.write_adapter(tmp_path / "one.gguf", model.arch, deltas)
+            try:
+                ctx.set_lora({model.load_lora(path): 1.0})
+            except plait.UnsupportedError:
+                refused.add(role)
+                continue
+            if name == "t5":
+                ctx.encode(ids)
+            (ctx.encode if ctx.kv.kind == "none" else ctx.decode)(ids)
+    tables = {role for role in roles if role.endswith("embd.weight")}
+    assert tables & refused == tables - {"token_embd.weight"}
 
 
 def test_damaged_files_are_refused(tmp_path):
