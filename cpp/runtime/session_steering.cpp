@@ -15,9 +15,15 @@
 
 namespace plait {
 
-// Adapters may also change layers that the context does not run.
+// Adapters may also change layers that the context does not run, among them those for multi-token
+// prediction.
 bool Session::uses_weight(WeightId weight) {
-    return settings_.layer_range.is_whole(model_->info().n_layers) ||
+    const ModelInfo& info = model_->info();
+    const std::string& name = model_->weights().name(weight);
+    bool is_drafting = false;
+    for (int i = info.n_layers; i < info.n_all_layers(); ++i)
+        is_drafting = is_drafting || name.starts_with(text("blk.", i, "."));
+    return (settings_.layer_range.is_whole(info.n_layers) && !is_drafting) ||
            std::ranges::any_of(runners(),
                                [&](const StepRunner* runner) { return runner->uses(weight); });
 }

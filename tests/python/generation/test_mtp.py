@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import re
 import threading
 
 import numpy as np
@@ -13,7 +14,7 @@ from plait.output_norm import OutputNorm
 from python.drafting_models import MODELS, add_layer, alone, silent_layer, source
 from python.drive import feed, tokens
 
-from python import gguf_writer
+from python import gguf_writer, lora_models
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -179,6 +180,25 @@ def test_the_layer_reads_the_last_hidden_state(data_dir, tmp_path):
     texts(drafting, asked_of(drafting, 3), 10, draft=Watched(2, pauses=False))
     assert len(seen) > 10
     assert all(draft == [last] * len(draft) for last, draft in seen)
+
+
+def test_an_adapter_may_also_change_the_layer(drafting, tmp_path):
+    """An ordinary context uses its other parts, as it skips the layer."""
+    model, n = drafting, drafting.n_layer
+    body = [
+        name for name in model.tensors if re.fullmatch(r"blk\.\d+\.ffn_gate(_exps)?\.weight", name)
+    ]
+    layer = [f"blk.{n}.nextn.eh_proj.weight", f"blk.{n}.attn_output.weight"]
+    weights = {name: np.empty(model.tensors[name].shape) for name in (*body, *layer)}
+    deltas = lora_models.deltas(weights, list(weights), rank=2, seed=1)
+    logits = []
+    for part in (deltas, {key: x for key, x in deltas.items() if not key.startswith(f"blk.{n}.")}):
+        path = lora_models.write_adapter(tmp_path / "a.gguf", model.arch, part)
+        with plait.Context(model, n_ctx=64) as ctx:
+            ctx.set_lora({model.load_lora(path): 1.0})
+            logits.append(feed(ctx, tokens(9, 1, model.n_vocab)).copy())
+    assert len(deltas) > len(part)
+    np.testing.assert_array_equal(*logits)
 
 
 def test_the_output_norm_is_that_of_the_model(any_model):
