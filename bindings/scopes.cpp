@@ -442,7 +442,9 @@ PyTrace& enter(PyTrace& self) {
 }
 
 void exit(PyTrace& self, const Any&, const Any&, const Any&) {
-    self.nodes = initialized(self.shared)->call([](Context& c) { return c.take_trace(); });
+    initialized(self.shared);
+    if (!self.open) return;
+    self.nodes = self.shared->call([](Context& c) { return c.take_trace(); });
     self.open = false;
 }
 

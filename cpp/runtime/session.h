@@ -139,7 +139,8 @@ public:
                                 bool embeddings, bool encode);
     const Stats& stats() const { return engine_.stats(); }
     void reset_stats() { engine_.stats() = {}; }
-    // Traces the nodes of every run until take_trace().
+    // Traces the nodes of every run until take_trace(). Throws InvalidArgument if another trace is
+    // active.
     void start_trace() { engine_.start_trace(); }
     std::vector<TracedNode> take_trace() { return engine_.take_trace(); }
 

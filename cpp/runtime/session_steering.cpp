@@ -94,8 +94,8 @@ void Session::set_control_vector(std::span<const float> rows, int64_t n, int64_t
 void Session::set_control(std::shared_ptr<const ActiveControl> vector,
                           std::span<const SequenceId> sequences) {
     const auto before = control_;
-    control_.set(sequences, vector);
     try {
+        control_.set(sequences, vector);
         use_control();
     } catch (...) {
         control_ = before;

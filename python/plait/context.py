@@ -299,6 +299,9 @@ class Context(_core.Context, Closeable):  # noqa: D101
         Returns:
             A context manager, whose records are complete when the block ends.
 
+        Raises:
+            ValueError: When the block begins: another trace of this context is open.
+
         Example:
             with ctx.trace() as trace:
                 ctx.decode(batch)

@@ -298,6 +298,9 @@ std::vector<NodeInfo> Engine::describe(const Plan& plan) const {
 }
 
 void Engine::start_trace() {
+    if (trace_)
+        throw InvalidArgument(
+            "trace: another trace of this context is open; leave its `with` block first");
     traced_.clear();
     trace_ = std::make_unique<Trace>(devices_.n_threads());
 }

@@ -122,7 +122,7 @@ public:
     uint64_t compute_bytes() const { return arenas_.bytes() + inputs_.bytes(); }
     std::vector<NodeInfo> describe(const Plan& plan) const;
 
-    // Traces every run until take_trace().
+    // Traces every run until take_trace(). Throws InvalidArgument if another trace is active.
     void start_trace();
     std::vector<TracedNode> take_trace();
 

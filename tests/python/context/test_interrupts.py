@@ -138,12 +138,10 @@ def test_no_trace_remains_active(ctx):  # G13
         with ctx.trace():
             feed(ctx, IDS)
 
-    for n in at_every_instruction(work, least=5):
+    for _ in at_every_instruction(work, least=5):
         ctx.kv.clear()
-        feed(ctx, IDS)
-        traced = plait._core.Trace(ctx)
-        traced.__exit__(None, None, None)  # the recorded events, if it had begun
-        assert traced.taken() == [], n
+        with ctx.trace():  # refused if another one were open
+            pass
 
 
 def all_are_free(ctx) -> bool:

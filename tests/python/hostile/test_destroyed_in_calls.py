@@ -113,6 +113,16 @@ def log_handler(_: plait.Context, run: Callable[[], None]) -> Iterator[None]:
         logger.setLevel(before)
 
 
+@pytest.mark.parametrize("make", [open_capture, open_gradients, open_trace])
+def test_a_second_one_is_refused_and_leaves_the_first_open(ctx, make):
+    first = make(ctx)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"of this context (is|are) open"):
+            make(ctx)
+    first.__exit__(None, None, None)
+    make(ctx)
+
+
 @pytest.mark.parametrize("callback", [edit_function, log_handler])
 @pytest.mark.parametrize("collected", [False, True], ids=["deleted", "collected"])
 @pytest.mark.parametrize("kind", KINDS)
