@@ -81,7 +81,8 @@ NodeId logits_of(const Graph& graph) {
     if (found == graph.outputs().end())
         throw InvalidArgument(
             "gradients: the loss is a function of the logits, but this context computes "
-            "none; create it without pooling, for a model with an output layer");
+            "none; create it without pooling and with the last layer, for a model that has "
+            "logits");
     return found->second;
 }
 

@@ -40,7 +40,7 @@ class MTP:
     """Drafts with the model's own layer for multi-token prediction (`nextn_predict_layers`).
 
     Needs no second model. The layer has a cache of its own, a fraction 1 / n_layer of the model's. It
-    does not see a prefix of the prompt that another sequence had computed, nor adapters and edits of
+    does not see a prefix of the prompt that another sequence had computed, nor adapters, control vectors and edits of
     the context; its drafts are then worse, but the text is the same. While MTP drafts for a context,
     no other capture of that context can be open.
 
