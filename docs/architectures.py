@@ -36,8 +36,10 @@ tested on every model of the reference data. Where both columns have none, a mod
 the reference (`tests/python/model/test_related_architectures.py`).
 
 Of the architectures that llama.cpp has and that people ask for, plait refuses `phimoe`: llama.cpp and transformers
-disagree about its norms and routing. Images need an encoder of their own, which [`Vision`](how-to/images.md) opens:
-those of Gemma 3 and 4, LLaVA 1.5 and 1.6, Pixtral, Mistral Small 3.1, Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
+disagree about its norms and routing. DeepSeek-V2 with groups of experts (236B, Coder-V2) ranks a group by its best
+expert, as transformers does; llama.cpp ranks it by the sum of the two best, as in V3. Images need an encoder of their
+own, which [`Vision`](how-to/images.md) opens: those of Gemma 3 and 4, LLaVA 1.5 and 1.6, Pixtral, Mistral Small 3.1,
+Qwen2-VL, Qwen2.5-VL and Qwen3-VL.
 
 | architecture | models | what is particular | memory | stored logits | transformers |
 |---|---|---|---|---|---|

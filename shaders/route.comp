@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 // Chooses the `used` experts with the highest scores, in descending order, with their weights. Ties
 // go to the expert with the lower number. If experts are in groups, only experts of the
-// `groups_used` best groups are candidates; the score of a group is the sum of its two highest
-// scores (DeepSeek-V3, arXiv:2412.19437). A workgroup computes one row.
+// `groups_used` best groups are candidates; the score of a group is its highest score (DeepSeek-V2,
+// arXiv:2405.04434) or the sum of its two highest (DeepSeek-V3, arXiv:2412.19437). A workgroup
+// computes one row.
 // Dispatch: rows.
 
 const uint WORKGROUP = 64;
@@ -20,6 +21,7 @@ layout(buffer_reference, scalar) readonly buffer Args {
     Ref y;             // [rows, used, 2] i32: expert, weight as float bits
     Rows rows;
     uint used, groups_used;
+    uint group_best;  // 1 or 2 scores are summed for the score of a group
     uint has_bias, has_expert_scale, renormalize;
     float scale;
 };
@@ -87,7 +89,7 @@ void weigh(uint row) {
     barrier();
 }
 
-float sum_of_two_largest(uint first, uint n) {
+float sum_of_largest(uint first, uint n) {
     if (n == 1)
         return scores[first];
     float best = -1.0 / 0.0, second = best;
@@ -95,14 +97,14 @@ float sum_of_two_largest(uint first, uint n) {
         second = max(second, min(best, scores[e]));
         best = max(best, scores[e]);
     }
-    return best + second;
+    return args.group_best == 1 ? best : best + second;
 }
 
 // Excludes all experts outside of the best groups.
 void choose_groups() {
     const uint me = gl_LocalInvocationIndex, size = EXPERTS / GROUPS;
     for (uint g = me; g < GROUPS; g += WORKGROUP) {
-        group_scores[g] = sum_of_two_largest(g * size, size);
+        group_scores[g] = sum_of_largest(g * size, size);
         group_excluded[g] = true;
     }
     barrier();

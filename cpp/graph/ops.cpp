@@ -278,6 +278,7 @@ Value route(Value logits, const RouteParams& params, Value bias, Value expert_sc
     PLAIT_CHECK(params.n_groups >= 1 && n_experts % params.n_groups == 0);
     PLAIT_CHECK(params.n_groups_used >= 1 && params.n_groups_used <= params.n_groups);
     PLAIT_CHECK(n_experts / params.n_groups * params.n_groups_used >= params.n_used);
+    PLAIT_CHECK(params.group_best == 1 || params.group_best == 2);
     PLAIT_CHECK(!bias || bias.shape().elements() == n_experts);
     PLAIT_CHECK(!expert_scale || expert_scale.shape().elements() == n_experts);
     return logits.graph->add(ops::Route{logits, bias, expert_scale, params},

@@ -238,14 +238,15 @@ void bind_products(py::module_& m) {
     m.def("head_linear", &head_linear);
     m.def("mix", &mix);
     m.def("route", [](Value logits, int n_used, bool renormalize, float scale, int gating,
-                      const Value* bias, int n_groups, int n_groups_used) {
+                      const Value* bias, int n_groups, int n_groups_used, int group_best) {
         return route(logits,
                      {.n_used = n_used,
                       .renormalize = renormalize,
                       .scale = scale,
                       .gating = static_cast<Gating>(gating),
                       .n_groups = n_groups,
-                      .n_groups_used = n_groups_used},
+                      .n_groups_used = n_groups_used,
+                      .group_best = group_best},
                      optional(bias));
     });
     m.def("expert_linear", [](Value x, Value weight, Value routes, const Value* bias) {

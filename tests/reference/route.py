@@ -1,5 +1,5 @@
 """The experts of largest score, ties go to the lower index, and their weights. arXiv:1701.06538; a
-bias that affects only the selection, and groups of experts: arXiv:2412.19437."""
+bias that affects only the selection, and groups of experts: arXiv:2405.04434 and arXiv:2412.19437."""
 
 import numpy as np
 
@@ -15,10 +15,10 @@ def largest(scores: np.ndarray, n: int) -> np.ndarray:
     return np.argsort(-scores, axis=-1, kind="stable")[..., :n]
 
 
-def in_best_groups(scores: np.ndarray, n_groups: int, n_used: int) -> np.ndarray:
-    """Set the experts to -inf except in the groups whose two best have the largest sums."""
+def in_best_groups(scores: np.ndarray, n_groups: int, n_used: int, n_best: int) -> np.ndarray:
+    """Set the experts to -inf except in the groups whose n_best best have the largest sums."""
     groups = scores.reshape(len(scores), n_groups, -1)
-    sums = np.sort(groups, axis=-1)[..., -2:].sum(axis=-1)
+    sums = np.sort(groups, axis=-1)[..., -n_best:].sum(axis=-1)
     kept = np.full(groups.shape, -np.inf)
     for token, best in enumerate(largest(sums, n_used)):
         kept[token, best] = groups[token, best]
@@ -34,6 +34,7 @@ def route(
     bias: np.ndarray | None = None,
     n_groups: int = 1,
     n_groups_used: int = 1,
+    group_best: int = 2,
 ) -> tuple[np.ndarray, np.ndarray]:
     """logits [n, e], bias [e] -> experts [n, n_used], weights [n, n_used]."""
     gates = {
@@ -43,7 +44,7 @@ def route(
     }
     weights = gates[gating](np.asarray(logits, np.float64))
     scores = weights if bias is None else weights + bias
-    experts = largest(in_best_groups(scores, n_groups, n_groups_used), n_used)
+    experts = largest(in_best_groups(scores, n_groups, n_groups_used, group_best), n_used)
     chosen = np.take_along_axis(weights, experts, axis=-1)
     if gating == "softmax_chosen":
         chosen = softmax(chosen)

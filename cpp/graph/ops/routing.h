@@ -11,10 +11,12 @@ struct RouteParams {
     bool renormalize;  // the chosen weights sum to one
     float scale;       // multiplies the weights
     Gating gating = Gating::softmax;
-    // Groups of neighbouring experts (arXiv:2412.19437): experts are chosen from the n_groups_used
-    // best groups only. The score of a group is the sum of its two best experts.
+    // Groups of neighbouring experts: experts are chosen from the n_groups_used best groups only.
+    // The score of a group is the sum of its `group_best` best experts, 1 (arXiv:2405.04434) or 2
+    // (arXiv:2412.19437).
     int n_groups = 1;
     int n_groups_used = 1;
+    int group_best = 2;
     bool operator==(const RouteParams&) const = default;
 };
 

@@ -1,6 +1,7 @@
 // Models with multi-head latent attention (MLA). n = RMSNorm.
 #include <cmath>
 
+#include "base/text.h"
 #include "model/blocks/latent_attention.h"
 #include "model/decoder.h"
 
@@ -34,6 +35,14 @@ private:
     std::vector<LatentWeights> latent_;  // by layer
 };
 
+// Returns whether the experts are chosen as in DeepSeek-V2. The files of V3 have the same keys.
+bool is_v2(const Mixture& mixture, const Weights& w) {
+    if (mixture.routing.gating != Gating::softmax) return false;
+    for (size_t i = 0; i < mixture.layers.size(); ++i)
+        if (w.has(text("blk.", i, ".exp_probs_b.bias"))) return false;
+    return true;
+}
+
 }  // namespace
 
 // DeepSeek-V2, arXiv:2405.04434, and V3, arXiv:2412.19437: experts and shared experts; the first
@@ -42,11 +51,13 @@ private:
 //   x += latent_attention(n(x))
 //   x += sum_e p_e f_e(n(x)) + f_shared(n(x))      f(n) = Wdown (silu(Wgate n) * Wup n)
 //
-//   e: the largest of p + bias within the best groups of consecutive experts
+//   e: the largest of p + bias within the best groups of consecutive experts; a group is ranked by
+//      the largest of p in V2, and by the sum of the two largest of p + bias in V3
 //   p: softmax or sigmoid of Wrouter n(x), optionally divided by its sum, times a factor
 std::unique_ptr<Model> make_deepseek2(const Hparams& hp, const Weights& w) {
     ModelForm form(read_info(hp, w), Norm::rms(hp));
     form.mixture = read_shared_mixture(hp, form.info.n_layers);
+    if (is_v2(form.mixture, w)) form.mixture.routing.group_best = 1;
     form.add_drafting_layers(hp, w);
     LatentAttention attention = read_latent_attention(hp, RopePairs::neighbours);
     scale_scores_by_yarn(hp, attention);

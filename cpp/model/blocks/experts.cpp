@@ -15,12 +15,13 @@ constexpr int64_t kMaxExperts = 65536;
 template <typename Activate>
 Value route_and_combine(Step& step, int layer, Value x, Value router_input, const ExpertWeights& w,
                         const Mixture& mixture, Activate activate_hidden) {
-    const auto& [gating, renormalize, scale, n_groups, n_groups_used] = mixture.routing;
+    const Routing& how = mixture.routing;
     const Value logits = linear(router_input, step.weight(w.router), step.weight(w.router_bias));
     step.name(logits, Role::router_logits, layer);
-    const Value routes =
-        route(logits, {mixture.n_used, renormalize, scale, gating, n_groups, n_groups_used},
-              step.weight(w.selection_bias), step.weight(w.scale));
+    const Value routes = route(logits,
+                               {mixture.n_used, how.renormalize, how.scale, how.gating,
+                                how.n_groups, how.n_groups_used, how.group_best},
+                               step.weight(w.selection_bias), step.weight(w.scale));
     step.name(routes, Role::router, layer);
     const Shape shape = x.shape();  // [n, width]
     if (mixture.weighs_input) x = combine(split_heads(x, 1), routes);

@@ -18,9 +18,10 @@ struct Routing {
     bool renormalize = false;  // divide the weights of the chosen experts by their sum
     float scale = 1.0f;        // of the weights
     int n_groups = 1;          // groups of consecutive experts
-    // Experts are chosen only from this many groups, those with the highest sum of the two best
-    // scores.
+    // Experts are chosen only from this many groups, those with the highest sum of the `group_best`
+    // best scores.
     int n_groups_used = 1;
+    int group_best = 2;
 };
 // The experts of a model.
 struct Mixture {

@@ -3,8 +3,11 @@
 import numpy as np
 import plait
 import pytest
+from python.drafting_models import contents
 from python.drive import feed, same_bits, tokens
 from python.recurrent_models import N_VOCAB, WIDTH, Random
+from python.reference_data import model_path
+from reference.route import route
 
 from python import gguf_writer
 
@@ -109,3 +112,30 @@ def test_only_the_rotated_part_of_a_key_moves(model, cache_type, tolerance):
         feed(ctx, ids)
         want = feed(ctx, more)
     np.testing.assert_allclose(logits, want, rtol=0, atol=tolerance * np.abs(want).max())
+
+
+@pytest.mark.parametrize(
+    ("gating", "biased", "best"),
+    [("softmax", False, 1), ("softmax", True, 2), ("sigmoid", False, 2)],
+)
+def test_groups_of_experts_are_ranked_as_in_v2_or_v3(data_dir, tmp_path, gating, biased, best):
+    """V2 ranks a group by its best expert. V3, which has sigmoids and biases, adds its two best."""
+    metadata, tensors = contents(plait.Model(model_path(data_dir, "deepseek2")))
+    metadata["deepseek2.expert_group_count"] = 2
+    metadata["deepseek2.expert_group_used_count"] = 1
+    metadata["deepseek2.expert_gating_func"] = ["softmax", "sigmoid"].index(gating) + 1
+    routers = [name for name in tensors if name.endswith(".ffn_gate_inp.weight")]
+    for name in routers if biased else []:
+        bias = np.zeros(len(tensors[name]), np.float32)
+        tensors[name.replace("ffn_gate_inp.weight", "exp_probs_b.bias")] = bias
+    model = plait.Model(gguf_writer.write(tmp_path / "m.gguf", metadata, tensors))
+    with made(model) as ctx, ctx.capture("router_logits.1", "router.1") as seen:
+        feed(ctx, tokens(60, n_vocab=model.n_vocab))
+    logits, routes = seen["router_logits.1"], seen["router.1"]
+
+    def chosen(best):
+        how = {"gating": gating, "n_groups": 2, "n_groups_used": 1, "group_best": best}
+        return route(logits, routes.shape[1], False, 1.0, **how)[0]
+
+    np.testing.assert_array_equal(routes[..., 0], chosen(best))
+    assert not np.array_equal(chosen(1), chosen(2))

@@ -127,7 +127,7 @@ def test_derivatives_of_routes(gating, renormalize, biased):
         logits, y = case.rows(8), case.rows(3, 5)
         bias = case.vector(8) if biased else None
         how = (3, renormalize, 1.7, row_ops.GATINGS.index(gating))
-        routes = case.ops.route(logits.value, *how, bias and bias.value, 4, 2)
+        routes = case.ops.route(logits.value, *how, bias and bias.value, 4, 2, 2)
         _, weights = route(logits.array, *how[:3], gating, bias and bias.array, 4, 2)
         return case.ops.combine(y.value, routes), combine(y.array, weights)
 

@@ -51,8 +51,8 @@ def test_nan_and_infinities_give_what_the_formula_gives(name, on):
 
 @pytest.mark.parametrize("on", DEVICES)
 @pytest.mark.parametrize("gating", GATINGS)
-@pytest.mark.parametrize("groups", [1, 4])
-def test_experts_are_chosen_by_the_formula(on, gating, groups):
+@pytest.mark.parametrize(("groups", "best"), [(1, 2), (4, 1), (4, 2)])
+def test_experts_are_chosen_by_the_formula(on, gating, groups, best):
     device(on)
     for seed in range(8):
         case = Case(np.random.default_rng(seed))
@@ -69,10 +69,11 @@ def test_experts_are_chosen_by_the_formula(on, gating, groups):
             bias and bias.value,
             groups,
             kept,
+            best,
         )
         got = case.run(on, value).view(np.int32)
         chosen, weights = route(
-            logits.array, n_used, renormalize, 1.5, gating, bias and bias.array, groups, kept
+            logits.array, n_used, renormalize, 1.5, gating, bias and bias.array, groups, kept, best
         )
         assert np.array_equal(got[..., 0], chosen)
         check(got[..., 1].view(np.float32), weights, 1e-5, f"seed {seed}")
@@ -81,7 +82,7 @@ def test_experts_are_chosen_by_the_formula(on, gating, groups):
 def test_experts_of_equal_score_are_taken_in_their_order():
     case = Case(np.random.default_rng(1), lengths=[3])
     logits = case.given(np.array([[0, 1, 1, 1, 0], [2, 2, 2, 2, 2], [-1, 0, 0, -1, 0]]))
-    value = case.ops.route(logits.value, 3, False, 1.0, 0, None, 1, 1)
+    value = case.ops.route(logits.value, 3, False, 1.0, 0, None, 1, 1, 2)
     got = case.run("scalar", value).view(np.int32)[..., 0]
     assert np.array_equal(got, route(logits.array, 3, False, 1.0)[0])
     assert got.tolist() == [[1, 2, 3], [0, 1, 2], [1, 2, 4]]

@@ -180,6 +180,9 @@ ARCHITECTURES = [
                  KEYS_AND_VALUES, deepseek_keys, label="lite"),
     Architecture("deepseek2", "DeepseekV2ForCausalLM", {**LATENT, "rope_parameters": STRETCHED}, DEEPSEEK,
                  SPLIT | KEYS_AND_VALUES, deepseek_keys, label="yarn"),
+    Architecture("deepseek2", "DeepseekV2ForCausalLM",
+                 {**LATENT, "n_group": 4, "topk_group": 2, "topk_method": "group_limited_greedy"}, DEEPSEEK,
+                 SPLIT | KEYS_AND_VALUES, deepseek_keys, label="groups"),
     Architecture("deepseek2", "DeepseekV3ForCausalLM", V3, DEEPSEEK, SPLIT | KEYS_AND_VALUES, v3_keys,
                  weights=set_selection_biases, label="v3"),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ void bind(const ops::Route& op, const CpuNode& node, Binder& binder) {
     args.used = params.n_used;
     args.groups = params.n_groups;
     args.groups_used = params.n_groups_used;
+    args.group_best = params.group_best;
     args.scale = params.scale;
     binder.call(node, binder.kernels().route, args,
                 static_cast<uint64_t>(route_scratch_bytes(args)));

@@ -6,7 +6,7 @@ namespace {
 struct RouteArgs {
     Ref logits, bias, expert_scale, y;
     Rows rows;
-    uint32_t used, groups_used, has_bias, has_expert_scale, renormalize;
+    uint32_t used, groups_used, group_best, has_bias, has_expert_scale, renormalize;
     float scale;
 };
 
@@ -27,6 +27,7 @@ void bind(const ops::Route& op, const Node& node, Binder& binder) {
     args.rows = rows_of(node);
     args.used = to_u32(params.n_used);
     args.groups_used = to_u32(params.n_groups_used);
+    args.group_best = to_u32(params.group_best);
     args.has_bias = static_cast<bool>(op.bias);
     if (op.bias) args.bias = binder.operand(*op.bias);
     args.has_expert_scale = static_cast<bool>(op.expert_scale);

@@ -437,7 +437,8 @@ TEST_F(VulkanTwin, ExpertsAreChosenAlike) {
                                   .scale = 1.5f,
                                   .gating = gating,
                                   .n_groups = groups,
-                                  .n_groups_used = groups == 1 ? 1 : 2};
+                                  .n_groups_used = groups == 1 ? 1 : 2,
+                                  .group_best = gating == Gating::softmax ? 1 : 2};
             const Value routes = route(twin.floats(), how, twin.weight({kWidth}), scales);
             twin.graph.output(OutputId::logits, routes);
             const Results results = run(twin);

@@ -19,6 +19,7 @@ struct RouteArgs {
     int32_t used;
     int32_t groups;  // of experts / groups successive experts each
     int32_t groups_used;
+    int32_t group_best;  // experts whose scores are summed for a group's score: 1 or 2
     float scale;
     int64_t fixed_rows;
 };

@@ -1,8 +1,8 @@
 // The `used` experts with the largest scores, in descending order, each with its weight; ties go to
 // the lower number. A score is a weight plus a bias. With groups, only experts of the best groups
-// are candidates; a group's score is the sum of its two largest scores (DeepSeek-V3,
-// arXiv:2412.19437). Finally each weight is multiplied by the scale of its expert. Reference:
-// tests/reference/route.py.
+// are candidates; a group's score is its largest score (DeepSeek-V2, arXiv:2405.04434) or the sum
+// of its two largest (DeepSeek-V3, arXiv:2412.19437). Finally each weight is multiplied by the
+// scale of its expert. Reference: tests/reference/route.py.
 #include "backend/cpu/kernels/products/experts.h"
 
 #include "backend/cpu/simd/simd.h"
@@ -62,7 +62,8 @@ int32_t take_best(const float* scores, uint8_t* excluded, int32_t n) {
     return best;
 }
 
-float sum_of_two_largest(const float* scores, int32_t n) {
+// Returns the sum of the largest `n_best` scores, of which there are 1 or 2.
+float sum_of_largest(const float* scores, int32_t n, int32_t n_best) {
     if (n == 1) return scores[0];
     float first = -INFINITY, second = -INFINITY;
     for (int32_t i = 0; i < n; ++i) {
@@ -73,14 +74,14 @@ float sum_of_two_largest(const float* scores, int32_t n) {
             second = scores[i];
         }
     }
-    return first + second;
+    return n_best == 1 ? first : first + second;
 }
 
 // Excludes all experts but those of the best groups.
 void choose_groups(const RouteArgs& args, const Scratch& s) {
     const int32_t size = args.experts / args.groups;
     for (int32_t g = 0; g < args.groups; ++g)
-        s.groups[g] = sum_of_two_largest(s.scores + g * size, size);
+        s.groups[g] = sum_of_largest(s.scores + g * size, size, args.group_best);
     memset(s.excluded, 1, static_cast<size_t>(args.experts));
     memset(s.groups_excluded, 0, static_cast<size_t>(args.groups));
     for (int32_t i = 0; i < args.groups_used; ++i)

@@ -33,6 +33,7 @@ protected:
         args.used = how.n_used;
         args.groups = how.n_groups;
         args.groups_used = how.n_groups_used;
+        args.group_best = how.group_best;
         args.scale = how.scale;
         run_kernel(kernels().route, args, tokens(n), route_scratch_bytes(args), Cut::single);
         return y;
@@ -69,7 +70,7 @@ std::vector<Route> expected_routes(std::vector<double> logits, const RouteParams
     for (auto g = scores.begin(); g != scores.end(); g += static_cast<long>(size)) {
         std::vector<double> group(g, g + static_cast<long>(size));
         std::sort(group.rbegin(), group.rend());
-        sums.push_back(size == 1 ? group[0] : group[0] + group[1]);
+        sums.push_back(size == 1 || how.group_best == 1 ? group[0] : group[0] + group[1]);
     }
     const std::vector<int32_t> groups = largest(sums, how.n_groups_used);
     for (size_t e = 0; e < scores.size(); ++e)
@@ -144,10 +145,12 @@ TEST_P(ExpertsTest, AnExpertsScaleMultipliesItsWeightAtLast) {
 }
 
 // Expert 2 has the best score, but the second score of its group is low.
-TEST_P(ExpertsTest, AGroupIsRankedByItsTwoBestScores) {
-    const RouteParams how{1, false, 1.0f, Gating::sigmoid, 2, 1};
+TEST_P(ExpertsTest, AGroupIsRankedByItsBestScores) {
+    RouteParams how{1, false, 1.0f, Gating::sigmoid, 2, 1};
     EXPECT_EQ(route(Floats({1, 1, 2, -9}), 1, how)[0].expert, 0);
     EXPECT_EQ(route(Floats({1, 1, 2, 1}), 1, how)[0].expert, 2);
+    how.group_best = 1;
+    EXPECT_EQ(route(Floats({1, 1, 2, -9}), 1, how)[0].expert, 2);
 }
 
 // All sigmoids may be nearly zero.
