@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <iterator>
 #include <optional>
 
@@ -357,9 +358,10 @@ void StepRunner::write_edit_picks(InputId id, const Microbatch& microbatch, size
 
 void StepRunner::write_adapter_input(InputId id, const Microbatch& microbatch, size_t n,
                                      Extent extent) {
-    engine_.write_adapter_rows(id, n, [&](size_t row) {
+    const auto sequences_of = [&](size_t row) {
         return prepared_.sequences_of(entry_of(microbatch, row, extent));
-    });
+    };
+    engine_.write_adapter_rows(id, n, std::cref(sequences_of));  // does not allocate
 }
 
 void StepRunner::check_room(std::span<const Microbatch> microbatches) {
