@@ -39,7 +39,7 @@ public:
         : isa_(isa),
           form_(row_form(*isa, weight.format)),
           x_(static_cast<size_t>(n * per_row * weight.columns)),
-          converted_(static_cast<size_t>(n * per_row * weight.input_bytes() / 4)) {
+          converted_(n * per_row * weight.input_bytes()) {
         std::mt19937 random(1);
         std::normal_distribution<float> normal;
         for (float& value : x_) value = normal(random);
@@ -71,7 +71,7 @@ private:
     Isa isa_;
     RowForm form_;
     std::vector<float> x_;
-    std::vector<int32_t> converted_;
+    Scratch converted_;
     RoundRowsArgs args_{};
 };
 
