@@ -17,8 +17,12 @@ namespace {
 constexpr int64_t kMinRows = 32;    // a product of fewer rows is as fast without tiles
 constexpr int kTileHigh = 16;       // rows of a tile
 constexpr int kStripColumns = 512;  // columns of a strip
-constexpr int kPassRows = 256;      // max rows for which a panel is unpacked once
-constexpr int kPassPanels = 16;     // max panels for which rows are laid out once
+constexpr int kPassRows = 512;      // max rows for which a panel is unpacked once
+constexpr int kPassPanels = 32;     // max panels for which rows are laid out once
+
+// Tasks that a product is cut into, unless they would have fewer panels or rows than these.
+constexpr int64_t kMinTileTasks = 12, kTileTasksPerThread = 2;
+constexpr int64_t kMinTaskPanels = 4, kMinTaskTileRows = 4 * kTileHigh;
 
 // The scratch of a thread. A strip has units of 32 columns, and steps of 32 or 16 columns that
 // share a scale.
@@ -396,9 +400,11 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
 }
 
 // A task is up to kPassPanels panels by kPassRows rows: an unpacked panel serves every row of the
-// task, and the rows that are laid out serve every panel. Tasks are made smaller if there are too
-// few.
-ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices, int64_t) {
+// task, and the rows that are laid out serve every panel. Unpacking a panel takes about as long as
+// laying out a tile of rows. If there are too few tasks, they are made smaller with about as many
+// panels as tiles.
+ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices, int64_t threads) {
+    const int64_t wanted = larger(kMinTileTasks, kTileTasksPerThread * threads);
     ProductCut cut;
     cut.panels = clamp_to(panels, 1, kPassPanels);
     cut.rows = kPassRows;
@@ -407,8 +413,17 @@ ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices, int64_t) {
         cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
         return cut.panel_tasks * cut.row_tasks * matrices;
     };
-    while (tasks() < kMinTasks && cut.panels > 4) cut.panels /= 2;
-    while (tasks() < kMinTasks && cut.rows > 4 * kTileHigh && rows > cut.rows / 2) cut.rows /= 2;
+    while (tasks() < wanted) {
+        const int64_t used = rows < cut.rows ? rows : cut.rows;
+        if (cut.panels > kMinTaskPanels && cut.panels * kTileHigh > used)
+            cut.panels /= 2;
+        else if (used > kMinTaskTileRows)
+            cut.rows /= 2;
+        else if (cut.panels > kMinTaskPanels)
+            cut.panels /= 2;
+        else
+            break;
+    }
     return cut;
 }
 

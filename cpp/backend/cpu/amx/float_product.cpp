@@ -51,11 +51,20 @@ struct FloatScratch {
 };
 
 // A weight type: load() reads a column of a panel, split() returns the kParts BF16 numbers whose sum
-// it is. As many make up x.
+// it is. As many make up x. put_pair() writes two columns, or one and zeros, as a row of each part's
+// tile. The parts are `part_step` elements apart.
 struct WeightBf16 {
     static constexpr int kParts = 1;
     PLAIT_INLINE_MEMBER static F32 load(const uint16_t* column) { return F32::load_bf16(column); }
     PLAIT_INLINE_MEMBER static void split(F32 w, F32 (&to)[kParts]) { to[0] = w; }
+    PLAIT_INLINE_MEMBER static void put_pair(const uint16_t* column, bool is_last, uint16_t* to,
+                                             int64_t) {
+        alignas(64) static constexpr uint16_t kSideBySide[2 * kLanes] = {
+            0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+            8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+        const __m512i pair = _mm512_maskz_loadu_epi16(is_last ? 0xffff : 0xffffffff, column);
+        _mm512_store_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide), pair));
+    }
 };
 struct WeightF16 {
     static constexpr int kParts = 2;
@@ -65,18 +74,15 @@ struct WeightF16 {
         to[0] = halves.high;
         to[1] = halves.low;
     }
+    PLAIT_INLINE_MEMBER static void put_pair(const uint16_t* column, bool is_last, uint16_t* to,
+                                             int64_t part_step) {
+        F32 first[kParts], second[kParts];
+        split(load(column), first);
+        split(is_last ? F32::zero() : load(column + kLanes), second);
+        for (int part = 0; part < kParts; ++part)
+            _mm512_store_si512(to + part * part_step, side_by_side(first[part], second[part]));
+    }
 };
-
-// Writes two columns of a panel, or one and zeros, as a row of each part's tile. The parts are
-// `part_step` elements apart.
-template <class W>
-PLAIT_INLINE void put_pair(const uint16_t* column, bool is_last, uint16_t* to, int64_t part_step) {
-    F32 first[W::kParts], second[W::kParts];
-    W::split(W::load(column), first);
-    W::split(is_last ? F32::zero() : W::load(column + kLanes), second);
-    for (int part = 0; part < W::kParts; ++part)
-        _mm512_store_si512(to + part * part_step, side_by_side(first[part], second[part]));
-}
 
 // A strip of some rows of x. Its first tiles may be read where they are, the others are copied.
 struct Strip {
@@ -167,7 +173,7 @@ void unpack(const StripWeights& w, const Strip& s, uint16_t* to) {
             uint16_t* const tile = to + i * kPanelStrip;
             if (k < s.columns) {
                 if (ahead != 0) __builtin_prefetch(pair + ahead, 0, 2);
-                put_pair<W>(pair, k + 1 == s.columns, tile, w.part_step());
+                W::put_pair(pair, k + 1 == s.columns, tile, w.part_step());
             } else {
                 for (int part = 0; part < W::kParts; ++part)
                     _mm512_store_si512(tile + part * w.part_step(), _mm512_setzero_si512());
@@ -228,6 +234,22 @@ PLAIT_INLINE void add_step(const uint16_t* const (&x)[2], int64_t at, const uint
     }
 }
 
+// The sums of the next two tiles of rows. While these are multiplied, they are prefetched into the
+// first level cache, a part in each step of a whole strip.
+template <int kWide>
+struct NextSums {
+    static constexpr int kStepFloats = 2 * kSums / kStripSteps;
+
+    const float* sums;
+    int64_t panel_step;
+
+    PLAIT_INLINE_MEMBER void fetch(int64_t step) const {
+        for (int p = 0; p < kWide; ++p)
+            for (int i = 0; i < kStepFloats; i += kLanes)
+                __builtin_prefetch(sums + p * panel_step + step * kStepFloats + i, 1);
+    }
+};
+
 // Multiplies the rows of kTall tiles by a strip of kWide panels, unpacked at w.
 template <class W, int kTall, int kWide>
 void multiply_rows(const Strip& s, int64_t tile, const uint16_t* w, float* y, Ahead& weights,
@@ -242,7 +264,9 @@ void multiply_rows(const Strip& s, int64_t tile, const uint16_t* w, float* y, Ah
                                    []<int kSum>(float* at) { load_tile<kSum>(at, kRowBytes); });
     const uint16_t* high[2] = {s.tile(tile), s.tile(tile + kTall - 1)};
     const uint16_t* low[2] = {high[0] + s.part_step(), high[1] + s.part_step()};
+    const NextSums<kWide> next{y + kTall * kSums, panel_step};
     for (int64_t k = 0; k < s.steps(); ++k, w += kTile) {
+        if constexpr (kTall == 2) next.fetch(k);
         weights.fetch();
         add_step<kTall, kWide>(high, k * kTile, w);
         rows.fetch();
