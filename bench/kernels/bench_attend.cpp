@@ -61,7 +61,6 @@ void attend(benchmark::State& state, Isa isa, DType dtype, bool flash) {
     args.key_dim = args.value_dim = kDim;
     args.tile_queries = kTileQueries;
     args.threads = 1;
-    args.in_tiles = isa->has_tiles;
     args.scale = 1.0f / std::sqrt(static_cast<float>(kDim));
     args.key_cache = args.value_cache = cache;
 

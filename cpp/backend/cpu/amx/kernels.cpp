@@ -1,4 +1,4 @@
-// The kernels of AVX-512, with products and attention in tiles.
+// The kernels of AVX-512, with products in tiles.
 #include "backend/cpu/kernels/common/table.h"
 
 namespace plait::cpu {
@@ -11,12 +11,6 @@ namespace amx {
 
 extern const TileProduct kBlockProduct;  // many rows with block types
 extern const TileProduct kFloatProduct;  // any number of rows with F16 and BF16 weights
-
-#define PLAIT_DECLARE(name, Args, tasks)                                                 \
-    void name(const Args& args, const Frame& frame, const Worker& worker, int64_t begin, \
-              int64_t end);
-PLAIT_ATTEND_KERNELS(PLAIT_DECLARE)
-#undef PLAIT_DECLARE
 
 namespace {
 
@@ -31,9 +25,6 @@ const Kernels& kernels() {
     static const Kernels table = [] {
         Kernels kernels = avx512::kernels();
         kernels.tiles = tiles;
-#define PLAIT_REPLACE(name, Args, tasks) kernels.name.run = kErased<name>;
-        PLAIT_ATTEND_KERNELS(PLAIT_REPLACE)
-#undef PLAIT_REPLACE
         return kernels;
     }();
     return table;

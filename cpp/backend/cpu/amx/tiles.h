@@ -82,15 +82,6 @@ PLAIT_INLINE __m512i side_by_side(F32 low, F32 high) {
                                      _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
 }
 
-// The upper halves of two registers, one after the other.
-PLAIT_INLINE __m512i in_a_row(F32 first, F32 second) {
-    alignas(64) static constexpr uint16_t kOdd[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
-                                                      23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
-                                                      45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
-    return _mm512_permutex2var_epi16(_mm512_castps_si512(first.v), _mm512_load_si512(kOdd),
-                                     _mm512_castps_si512(second.v));
-}
-
 // A number as the sum of two whose upper halves matter: x rounded to BF16, and the rest. An F16
 // number is that sum without an error.
 struct TwoHalves {

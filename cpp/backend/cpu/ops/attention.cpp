@@ -34,7 +34,6 @@ AttendArgs arguments(const ops::Attend& op, Binder& binder) {
     args.value_dim = params.value_dim;
     args.tile_queries = kTileQueries;
     args.threads = binder.n_threads();
-    args.in_tiles = binder.isa()->has_tiles;
     args.scale = params.scale;
     args.softcap = params.softcap;
     // Tasks are counted from these before the run, so nodes cannot compute them.

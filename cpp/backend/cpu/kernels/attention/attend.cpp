@@ -76,8 +76,6 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
         reinterpret_cast<Query*>(scratch + at.queries),
         nullptr,
         nullptr,
-        reinterpret_cast<uint32_t*>(scratch + at.query_parts),
-        scratch + at.products,
     };
     float* lists = scratch + at.biases;
     const int64_t n = tile.queries() * heads.kv_heads;
@@ -103,31 +101,7 @@ static inline Tile make_tile(const AttendArgs& args, const Frame& frame, const W
             query.biases = biases + args.max_distance;
         }
     }
-    if constexpr (kHasTiles)
-        if (scores_in_tiles(args)) split_queries(tile, n);
     return tile;
-}
-
-PLAIT_INLINE void score_block(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
-    if constexpr (kHasTiles)
-        if (scores_in_tiles(tile.args)) return score_in_tiles(tile, block, begin, end);
-    score(tile, block, begin, end);
-}
-
-PLAIT_INLINE void add_block(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end) {
-    if constexpr (kHasTiles)
-        if (adds_in_tiles(tile.args)) return add_values_in_tiles(tile, block, begin, end);
-    add_values(tile, block, begin, end);
-}
-
-// Calls body(task) for tasks begin <= task < end.
-template <typename Body>
-PLAIT_INLINE void for_each_task(const AttendArgs& args, int64_t begin, int64_t end, Body body) {
-    if constexpr (kHasTiles) {
-        const auto run = [](void* context, int64_t task) { (*static_cast<Body*>(context))(task); };
-        if (args.in_tiles) return run_in_tiles(begin, end, run, &body);
-    }
-    for (int64_t task = begin; task < end; ++task) body(task);
 }
 
 // Calls step(tile, block, begin, end) for every kv head and every block with keys that some of its
@@ -179,10 +153,10 @@ PLAIT_INLINE void sum_keys(const Tile& tile, int64_t kv_heads, const KeyWalk& wa
     for_each_block(
         tile, kv_heads, walk,
         [&](const Tile& head, const KeyBlock& block, int64_t begin, int64_t end) {
-            score_block(head, block, begin, end);
+            score(head, block, begin, end);
             for (int64_t i = begin; i < end; ++i)
                 if (head.query[i].visible != 0) softmax_step(head, block, i);
-            add_block(head, block, begin, end);
+            add_values(head, block, begin, end);
         },
         close);
     close();
@@ -226,7 +200,6 @@ PLAIT_INLINE void for_each_walk(const Tile& tile, const Frame& frame, const Toke
         own.lanes += before * 16;
         own.total += before * tile.width;
         own.query += before;
-        own.query_parts += before;
         if (tile.key_positions)
             own.key_positions = frame.at<const int32_t>(args.key_positions) +
                                 frame.at<const int32_t>(args.key_begin)[s];
@@ -275,20 +248,20 @@ int64_t attend_tasks(const AttendArgs& args, const Frame& frame) {
 void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
             int64_t end) {
     const AttendCut cut = cut_attention(args, frame);
-    for_each_task(args, begin, end, [&](int64_t task) {
+    for (int64_t task = begin; task < end; ++task) {
         const int64_t index = task / cut.head_tiles;
         const TokenTile tokens = token_tile(args, frame, cut, index);
         const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
         if (cut.splits == 0) {
             sum_tile(args, frame, worker, tokens, heads);
-            return;
+            continue;
         }
         int64_t before = 0;  // splits of earlier tiles
         for (int64_t i = 0; i < index; ++i)
             before += count_splits(token_tile(args, frame, cut, i).walk);
         merge_tile(args, frame, worker, cut, tokens, heads,
                    before * cut.head_tiles + task % cut.head_tiles);
-    });
+    }
 }
 
 // Attention in two passes: the first finds the largest score of each query, the second computes the
@@ -297,7 +270,7 @@ void attend(const AttendArgs& args, const Frame& frame, const Worker& worker, in
 void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
     const AttendCut cut = cut_attention(args, frame);
-    for_each_task(args, begin, end, [&](int64_t task) {
+    for (int64_t task = begin; task < end; ++task) {
         const TokenTile tokens = token_tile(args, frame, cut, task / cut.head_tiles);
         const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
         const Tile tile = make_tile(args, frame, worker, tokens, heads);
@@ -306,7 +279,7 @@ void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& wor
             for_each_block(
                 part, heads.kv_heads, walk,
                 [](const Tile& head, const KeyBlock& block, int64_t from, int64_t to) {
-                    score_block(head, block, from, to);
+                    score(head, block, from, to);
                     for (int64_t i = from; i < to; ++i) {
                         if (head.query[i].visible == 0) continue;
                         F32 x[kScoreRegisters];
@@ -323,7 +296,7 @@ void attend_scores(const AttendArgs& args, const Frame& frame, const Worker& wor
         for (int64_t i = 0; i < n; ++i)
             write_result(args, frame, row_of(args, tokens, heads, i), tile.query[i].total,
                          tile.total + i * tile.width);
-    });
+    }
 }
 
 // Sums over splits of the keys, if there are too few tiles for all threads; otherwise it has no
@@ -336,7 +309,7 @@ int64_t attend_splits_tasks(const AttendArgs& args, const Frame& frame) {
 void attend_splits(const AttendArgs& args, const Frame& frame, const Worker& worker, int64_t begin,
                    int64_t end) {
     const AttendCut cut = cut_attention(args, frame);
-    for_each_task(args, begin, end, [&](int64_t task) {
+    for (int64_t task = begin; task < end; ++task) {
         const SplitPlace place = find_split(args, frame, cut, task / cut.head_tiles);
         const HeadTile heads = head_tile(args, cut, task % cut.head_tiles);
         const SplitSums sums = split_sums(args, frame, cut, task);
@@ -346,7 +319,7 @@ void attend_splits(const AttendArgs& args, const Frame& frame, const Worker& wor
         for (int64_t i = 0; i < n; ++i) start_partial(tile, i, kMinusInfinity);
         sum_keys(tile, heads.kv_heads, place.keys, [] {});
         for (int64_t i = 0; i < n; ++i) sums.softmax[i] = closed_partial(tile, i);
-    });
+    }
 }
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -22,7 +22,6 @@ struct AttendArgs {
     uint8_t values_in_keys;  // a value is the beginning of its key, in the same memory
     PositionBias bias_kind;
     uint8_t both_directions;  // half of the buckets are for later keys
-    uint8_t in_tiles;         // products with F16 and BF16 caches are computed in matrix tiles
     int32_t buckets;
     int32_t max_distance;  // keys at least this far share the last bucket
     int32_t position_stride;
@@ -55,14 +54,6 @@ struct SoftmaxSum {
 
 PLAIT_INLINE int64_t whole_registers(int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
 
-// Elements of keys that a matrix tile multiplies at once.
-constexpr int64_t kTileElements = 32;
-PLAIT_INLINE int64_t whole_tiles(int64_t key_dim) {
-    return (key_dim + kTileElements - 1) / kTileElements * kTileElements;
-}
-// Words of a row of split queries: the last tile of 16 queries may start at any of them.
-PLAIT_INLINE int64_t query_words(const AttendArgs& args) { return args.tile_queries + 16; }
-
 // The number of distances for which a head has a bias.
 PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
     return args.bias_kind == PositionBias::buckets ? 2 * int64_t{args.max_distance} + 1 : 0;
@@ -70,9 +61,7 @@ PLAIT_INLINE int64_t bias_row(const AttendArgs& args) {
 
 // The parts of a worker's scratch, as offsets in floats.
 struct AttendScratch {
-    int64_t rows, squares, positions, scores, partial, lanes, total, biases, queries;
-    int64_t query_parts, products;  // in tiles
-    int64_t end;
+    int64_t rows, squares, positions, scores, partial, lanes, total, biases, queries, end;
 };
 
 PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
@@ -83,19 +72,16 @@ PLAIT_INLINE AttendScratch attend_scratch(const AttendArgs& args) {
     if (widest < args.value_cache.head_elements) widest = args.value_cache.head_elements;
     const int64_t n = args.tile_queries;
     AttendScratch s;
-    s.rows = 0;                                                       // [kKeyBlock, widest]
-    s.squares = s.rows + kKeyBlock * widest;                          // [kKeyBlock, key_dim]
-    s.positions = s.squares + kKeyBlock * whole_tiles(args.key_dim);  // [kKeyBlock]
-    s.scores = s.positions + kKeyBlock;                               // [n, kKeyBlock]
-    s.partial = s.scores + n * kKeyBlock;                             // [n, width]
-    s.lanes = s.partial + n * width;                                  // [n, 16]
-    s.total = s.lanes + n * 16;                                       // [n, width]
-    s.biases = s.total + n * width;                                   // [n, bias_row]
+    s.rows = 0;                                                           // [kKeyBlock, widest]
+    s.squares = s.rows + kKeyBlock * widest;                              // [kKeyBlock, key_dim]
+    s.positions = s.squares + kKeyBlock * whole_registers(args.key_dim);  // [kKeyBlock]
+    s.scores = s.positions + kKeyBlock;                                   // [n, kKeyBlock]
+    s.partial = s.scores + n * kKeyBlock;                                 // [n, width]
+    s.lanes = s.partial + n * width;                                      // [n, 16]
+    s.total = s.lanes + n * 16;                                           // [n, width]
+    s.biases = s.total + n * width;                                       // [n, bias_row]
     s.queries = s.biases + (n * bias_row(args) + 15) / 16 * 16;
-    s.query_parts = s.queries + n * kQueryFloats;  // [key_dim * 3 / 2, query_words]
-    s.products = s.query_parts;                    // [16, width]
-    if (args.in_tiles) s.products += whole_tiles(args.key_dim) / 2 * 3 * query_words(args);
-    s.end = s.products + (args.in_tiles ? 16 * width : 0);
+    s.end = s.queries + n * kQueryFloats;
     return s;
 }
 

@@ -85,8 +85,8 @@ PLAIT_INLINE void start_partial(const Tile& tile, int64_t i, float max_score) {
     memset(tile.partial + i * tile.width, 0, static_cast<size_t>(tile.width) * sizeof(float));
 }
 
-// Replaces the scores by p, indexed by entry of the block (by lane for values in tiles), and updates
-// the partial sum and the factor of the sums so far.
+// Replaces the scores by p, indexed by entry of the block, and updates the partial sum and the
+// factor of the sums so far.
 static inline void softmax_step(const Tile& tile, const KeyBlock& block, int64_t i) {
     Query& query = tile.query[i];
     F32 x[kScoreRegisters];
@@ -102,7 +102,7 @@ static inline void softmax_step(const Tile& tile, const KeyBlock& block, int64_t
         x[part] = exp_nonpositive(x[part] - F32::set(shift));
         x[part].store(p + part * F32::kLanes);
     }
-    if (block.lane[block.count - 1] != block.count - 1 && !adds_in_tiles(tile.args))
+    if (block.lane[block.count - 1] != block.count - 1)
         for (int32_t e = 0; e < block.count; ++e) p[e] = p[block.lane[e]];  // e <= lane[e]
     for (int width = kScoreRegisters / 2; width > 0; width /= 2)
         for (int part = 0; part < width; ++part) x[part] = x[part] + x[part + width];

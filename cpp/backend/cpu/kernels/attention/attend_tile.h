@@ -73,8 +73,6 @@ struct Tile {
     Query* query;
     const BlockRows* now;   // of the current block
     const BlockRows* next;  // of the next block, or null
-    uint32_t* query_parts;  // the queries, for products in tiles: element by element
-    float* products;        // [16, width], of a tile of queries
 
     PLAIT_INLINE_MEMBER int64_t queries() const { return tokens * heads; }
     // Advances by a number of kv heads of the task.
@@ -86,7 +84,6 @@ struct Tile {
         lanes += n * 16;
         total += n * width;
         query += n;
-        query_parts += n;
     }
 };
 
@@ -116,25 +113,5 @@ PLAIT_INLINE bool decodes_keys(const Tile& tile, int64_t queries) {
 void score(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
 // Computes partial = partial * factor + sum of p v, for queries begin <= i < end.
 void add_values(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
-
-// The same in matrix tiles, for instruction sets that have them. The bits differ.
-constexpr bool kHasTiles = kRow.has_tiles;
-PLAIT_INLINE bool multiplies_in_tiles(const AttendArgs& args, DType cache) {
-    return kHasTiles && args.in_tiles && (cache == DType::f16 || cache == DType::bf16);
-}
-PLAIT_INLINE bool scores_in_tiles(const AttendArgs& args) {
-    return multiplies_in_tiles(args, args.key_cache.dtype);
-}
-PLAIT_INLINE bool adds_in_tiles(const AttendArgs& args) {
-    return multiplies_in_tiles(args, args.value_cache.dtype);
-}
-// Sets tile.query_parts of queries 0 <= i < n.
-void split_queries(const Tile& tile, int64_t n);
-void score_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
-// Takes p by lane.
-void add_values_in_tiles(const Tile& tile, const KeyBlock& block, int64_t begin, int64_t end);
-// Calls body(context, task) for tasks begin <= task < end, with tiles configured.
-void run_in_tiles(int64_t begin, int64_t end, void (*body)(void* context, int64_t task),
-                  void* context);
 
 }  // namespace plait::cpu::PLAIT_ISA

@@ -11,12 +11,10 @@
 #include "tensor/dtype_enum.h"
 
 // X(kernel, type of its arguments, function that counts its tasks)
-#define PLAIT_ATTEND_KERNELS(X)                \
-    X(attend, AttendArgs, attend_tasks)        \
-    X(attend_scores, AttendArgs, attend_tasks) \
-    X(attend_splits, AttendArgs, attend_splits_tasks)
 #define PLAIT_ATTENTION_KERNELS(X)                    \
-    PLAIT_ATTEND_KERNELS(X)                           \
+    X(attend, AttendArgs, attend_tasks)               \
+    X(attend_scores, AttendArgs, attend_tasks)        \
+    X(attend_splits, AttendArgs, attend_splits_tasks) \
     X(hadamard, HadamardArgs, hadamard_tasks)         \
     X(rope, RopeArgs, rope_tasks)                     \
     X(rope_table, RopeTableArgs, rope_table_tasks)    \

@@ -252,7 +252,6 @@ protected:
         Operands operands(shape, sequences, layout);
         AttendArgs args = operands.args(weights);
         args.scale = scale(shape);
-        args.in_tiles = GetParam()->has_tiles;
         Frame frame = tokens(operands.n_tokens());
         frame.n_sequences = static_cast<int32_t>(sequences.size());
         const auto scratch = static_cast<size_t>(attend_scratch(args).end) * sizeof(float);
