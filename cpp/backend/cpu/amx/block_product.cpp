@@ -142,15 +142,24 @@ void lay_rows(const Strip& s) {
 
 // ---- A panel's part of a strip ----
 
-// The place of a panel's part. The next part is prefetched into the second level cache while this
-// one is multiplied.
+// The place of a panel's part.
 struct Part {
     const unsigned char* blocks;
     int64_t bytes;
+};
 
-    void prefetch(int tile, int tiles) const {
-        for (int64_t at = bytes * tile / tiles; at < bytes * (tile + 1) / tiles; at += 64)
-            __builtin_prefetch(blocks + at, 0, 2);
+// Prefetches a part into the second level cache, in equal shares while another one is multiplied.
+struct Ahead {
+    const unsigned char *next, *end;
+    int64_t share;  // bytes
+
+    PLAIT_INLINE_MEMBER Ahead(const Part& part, int64_t shares)
+        : next(part.blocks),
+          end(part.blocks + part.bytes),
+          share((part.bytes / shares + 63) / 64 * 64) {}
+    PLAIT_INLINE_MEMBER void fetch() {
+        const unsigned char* stop = next + share;
+        for (; next < stop && next < end; next += 64) __builtin_prefetch(next, 0, 2);
     }
 };
 
@@ -277,6 +286,7 @@ template <int kSteps, bool kMinimum, bool kLifted>
 void multiply_strip(const Strip& s, const Part& next, float* y) {
     TileScratch& from = s.scratch;
     Steps<kSteps, kMinimum, kLifted> steps;
+    Ahead ahead(next, int64_t{s.tiles()} * s.units / steps.kRing);
     steps.a = from.a;
     steps.b = from.b;
     steps.a_scales = from.a_scales;
@@ -287,7 +297,6 @@ void multiply_strip(const Strip& s, const Part& next, float* y) {
     if constexpr (kSteps == 1) steps.template multiply<2>(2);
     steps.template keep<0>();
     for (int tile = 0; tile < s.tiles(); ++tile, y += kSums) {
-        next.prefetch(tile, s.tiles());
         steps.b = from.b;
         steps.scales = from.scales;
         steps.lifts = from.lifts;
@@ -296,6 +305,7 @@ void multiply_strip(const Strip& s, const Part& next, float* y) {
         for (int r = 0; r < kTileHigh; ++r)
             steps.y[r] = s.first_unit == 0 ? F32::zero() : F32::load(y + r * kLanes);
         for (int unit = 0; unit < s.units; unit += steps.kRing) {
+            ahead.fetch();
             steps.template step<0>();
             steps.template step<1>();
             if constexpr (kSteps == 1) {
