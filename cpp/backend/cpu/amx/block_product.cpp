@@ -6,7 +6,7 @@
 // A register of codes, four columns of each lane, already has the layout of a row of the right-hand
 // tile. The integer sums are those that VNNI computes, and the float operations after them are the
 // same in the same order, so every output has the bits that it has with AVX-512.
-#include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/amx/products.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/expanded_product.h"
 #include "backend/cpu/kernels/products/product_job.h"
@@ -20,8 +20,7 @@ constexpr int kStripColumns = 512;  // columns of a strip
 constexpr int kPassRows = 512;      // max rows for which a panel is unpacked once
 constexpr int kPassPanels = 32;     // max panels for which rows are laid out once
 
-// Tasks that a product is cut into, unless they would have fewer panels or rows than these.
-constexpr int64_t kMinTileTasks = 12, kTileTasksPerThread = 2;
+// Tasks are not made smaller than this.
 constexpr int64_t kMinTaskPanels = 4, kMinTaskTileRows = 4 * kTileHigh;
 
 // The scratch of a thread. A strip has units of 32 columns, and steps of 32 or 16 columns that
@@ -148,21 +147,6 @@ struct Part {
     int64_t bytes;
 };
 
-// Prefetches a part into the second level cache, in equal shares while another one is multiplied.
-struct Ahead {
-    const unsigned char *next, *end;
-    int64_t share;  // bytes
-
-    PLAIT_INLINE_MEMBER Ahead(const Part& part, int64_t shares)
-        : next(part.blocks),
-          end(part.blocks + part.bytes),
-          share((part.bytes / shares + 63) / 64 * 64) {}
-    PLAIT_INLINE_MEMBER void fetch() {
-        const unsigned char* stop = next + share;
-        for (; next < stop && next < end; next += 64) __builtin_prefetch(next, 0, 2);
-    }
-};
-
 // Unpacks a panel's part: signed codes, scales, and `lifts`, the products -scale * kSumsBase.
 // Returns true if all lifts are exact.
 template <class Block>
@@ -286,7 +270,7 @@ template <int kSteps, bool kMinimum, bool kLifted>
 void multiply_strip(const Strip& s, const Part& next, float* y) {
     TileScratch& from = s.scratch;
     Steps<kSteps, kMinimum, kLifted> steps;
-    Ahead ahead(next, int64_t{s.tiles()} * s.units / steps.kRing);
+    Ahead ahead(next.blocks, next.bytes, int64_t{s.tiles()} * s.units / steps.kRing);
     steps.a = from.a;
     steps.b = from.b;
     steps.a_scales = from.a_scales;
@@ -414,25 +398,18 @@ void multiply_format(const Product& product, int64_t begin, int64_t end, TileScr
 // laying out a tile of rows. If there are too few tasks, they are made smaller with about as many
 // panels as tiles.
 ProductCut cut_tiles(int64_t panels, int64_t rows, int64_t matrices, int64_t threads) {
-    const int64_t wanted = larger(kMinTileTasks, kTileTasksPerThread * threads);
     ProductCut cut;
     cut.panels = clamp_to(panels, 1, kPassPanels);
     cut.rows = kPassRows;
-    const auto tasks = [&] {
-        cut.panel_tasks = (panels + cut.panels - 1) / cut.panels;
-        cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
-        return cut.panel_tasks * cut.row_tasks * matrices;
-    };
-    while (tasks() < wanted) {
+    const int64_t wanted = wanted_tasks(threads);
+    while (count_tasks(cut, panels, rows, matrices) < wanted) {
         const int64_t used = rows < cut.rows ? rows : cut.rows;
-        if (cut.panels > kMinTaskPanels && cut.panels * kTileHigh > used)
-            cut.panels /= 2;
-        else if (used > kMinTaskTileRows)
-            cut.rows /= 2;
-        else if (cut.panels > kMinTaskPanels)
+        const bool fewer_panels = cut.panels > kMinTaskPanels, fewer_rows = used > kMinTaskTileRows;
+        if (!fewer_panels && !fewer_rows) break;
+        if (fewer_panels && (!fewer_rows || cut.panels * kTileHigh > used))
             cut.panels /= 2;
         else
-            break;
+            cut.rows /= 2;
     }
     return cut;
 }

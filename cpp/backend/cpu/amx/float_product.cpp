@@ -10,7 +10,7 @@
 // Rows are read as round_rows writes them. BF16 weights are multiplied by x rounded to BF16. An F16
 // weight is the sum of two BF16 numbers, high and low, and x is rounded to two. For every 32
 // columns, the products high by high, low x by high w and high x by low w are added, in this order.
-#include "backend/cpu/amx/tiles.h"
+#include "backend/cpu/amx/products.h"
 #include "backend/cpu/kernels/common/quantized_rows.h"
 #include "backend/cpu/kernels/products/product_job.h"
 
@@ -22,14 +22,13 @@ constexpr int kHigh = kTileRows;      // rows of a tile
 constexpr int kDeep = 32;             // columns of a tile
 constexpr int kTile = kHigh * kDeep;  // elements of a tile, of rows as of weights
 constexpr int kRowBytes = 64;         // of every tile
+constexpr int kTileBytes = kTile * 2;
 constexpr int kSums = kHigh * kLanes;
 
 constexpr int kMaxWide = 4;          // panels that are multiplied together
 constexpr int64_t kPassRows = 512;   // max rows for which a panel is unpacked once
 constexpr int64_t kPassPanels = 16;  // max panels of that many rows whose results fit the scratch
 constexpr int64_t kMinPassRows = 256;
-// Tasks that a matrix is cut into: more of them would read the rows too often.
-constexpr int64_t kMinFloatTasks = 12, kFloatTasksPerThread = 2;
 // With fewer tiles of rows, what is read next is fetched while weights are unpacked, else while
 // tiles are multiplied.
 constexpr int64_t kManyTiles = 8;
@@ -49,6 +48,25 @@ struct FloatScratch {
     alignas(64) uint16_t w[kMaxWide * 2 * kPanelStrip];  // [parts][panels][steps][16][32]
     alignas(64) float y[kY];                             // [panels][tiles][16][lanes]
 };
+
+// The upper halves of two registers: `low` in the lower half of each lane, `high` in the upper half.
+PLAIT_INLINE __m512i side_by_side(F32 low, F32 high) {
+    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(low.v), 16),
+                                     _mm512_castps_si512(high.v),
+                                     _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
+}
+
+// A number as the sum of two whose upper halves matter: x rounded to BF16, and the rest. An F16
+// number is that sum without an error.
+struct TwoHalves {
+    F32 high, low;
+};
+PLAIT_INLINE TwoHalves split_in_two(F32 x) {
+    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000));
+    const F32 high{_mm512_castsi512_ps(
+        _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
+    return {high, x - high};
+}
 
 // A weight type: load() reads a column of a panel, split() returns the kParts BF16 numbers whose sum
 // it is. As many make up x. put_pair() writes two columns, or one and zeros, as a row of each part's
@@ -139,17 +157,6 @@ void copy_rows(const Rows& rows, const Strip& s) {
                        kRowBytes);
     }
 }
-
-// Prefetches memory into the second level cache, some cache lines at a time.
-struct Ahead {
-    const unsigned char* next = nullptr;
-    int64_t lines = 0;  // per fetch()
-
-    PLAIT_INLINE_MEMBER void fetch() {
-        for (int64_t i = 0; i < lines; ++i) __builtin_prefetch(next + i * 64, 0, 2);
-        next += lines * 64;
-    }
-};
 
 // The weights of `wide` panels in a strip, and where the weights begin that are read after them.
 struct StripWeights {
@@ -291,9 +298,7 @@ void multiply_strip(const Strip& s, const StripWeights& weights, const uint16_t*
         for (int64_t pair = 0; pair < pairs; ++pair, tile += 2) {
             if (tiles >= kManyTiles && pair % pairs_per_panel == 0) {
                 const uint16_t* panel = weights.next + pair / pairs_per_panel * weights.panel;
-                constexpr int64_t kLinesPerStep = kDeep * kLanes * 2 / 64;  // of a panel
-                ahead = {reinterpret_cast<const unsigned char*>(panel),
-                         (kLinesPerStep + pairs_per_panel - 1) / pairs_per_panel};
+                ahead = {panel, s.steps() * kTileBytes, pairs_per_panel * s.steps()};
             }
             multiply_rows<W, 2, kWide>(s, tile, w, y, ahead, rows);
         }
@@ -339,10 +344,9 @@ void multiply_pass(const Product& product, int64_t row, int64_t rows, int64_t be
         Ahead rows_ahead;
         const Strip next = strip(last < strips ? last : 0);
         if (tiles >= kManyTiles && next.in_place > 0) {
-            constexpr int64_t kLinesPerStep = W::kParts * kTile * 2 / 64;  // of a tile
             const int64_t turns = (end - begin + wide - 1) / wide;
-            rows_ahead = {reinterpret_cast<const unsigned char*>(next.first),
-                          (2 * kLinesPerStep + turns - 1) / turns};
+            rows_ahead = {next.first, next.in_place * next.tile_x * 2,
+                          turns * (tiles / 2) * next.steps()};
         }
         for (int64_t p = begin; p < end; p += wide) {
             const int of_turn = static_cast<int>(end - p < wide ? end - p : wide);
@@ -489,17 +493,12 @@ void multiply_type(const Product& product, int64_t begin, int64_t end, FloatScra
 
 // An unpacked panel serves every row of a task, so tasks are made smaller by taking panels first.
 ProductCut cut_floats(int64_t panels, int64_t rows, int64_t matrices, int64_t threads) {
-    int64_t wanted = kFloatTasksPerThread * threads;
-    if (wanted < kMinFloatTasks) wanted = kMinFloatTasks;
-    if (rows <= kHigh) wanted = kTasksOfFewRows;  // share the reading among threads evenly
+    // Few rows share the reading among threads evenly.
+    const int64_t wanted = rows <= kHigh ? kTasksOfFewRows : wanted_tasks(threads);
     ProductCut cut;
     cut.panels = kPassPanels;
     cut.rows = kPassRows;
-    const auto tasks = [&] {
-        cut.panel_tasks = (panels + cut.panels - 1) / cut.panels;
-        cut.row_tasks = (rows + cut.rows - 1) / cut.rows;
-        return cut.panel_tasks * cut.row_tasks * matrices;
-    };
+    const auto tasks = [&] { return count_tasks(cut, panels, rows, matrices); };
     while (tasks() < wanted && cut.panels > kMaxWide) cut.panels /= 2;
     const auto halve_rows = [&](int64_t enough, int64_t min_rows) {
         while (tasks() < enough && cut.rows > min_rows && rows > cut.rows / 2) cut.rows /= 2;

@@ -70,28 +70,3 @@ PLAIT_INLINE void multiply_tiles() {
 
 }  // namespace plait::cpu::PLAIT_ISA
 #endif
-
-// ---- BF16 numbers as the upper halves of floats, to fill tiles with ----
-
-namespace plait::cpu::PLAIT_ISA {
-
-// The upper halves of two registers: `low` in the lower half of each lane, `high` in the upper half.
-PLAIT_INLINE __m512i side_by_side(F32 low, F32 high) {
-    return _mm512_ternarylogic_epi32(_mm512_srli_epi32(_mm512_castps_si512(low.v), 16),
-                                     _mm512_castps_si512(high.v),
-                                     _mm512_set1_epi32(static_cast<int>(0xffff0000)), 0xf8);
-}
-
-// A number as the sum of two whose upper halves matter: x rounded to BF16, and the rest. An F16
-// number is that sum without an error.
-struct TwoHalves {
-    F32 high, low;
-};
-PLAIT_INLINE TwoHalves split_in_two(F32 x) {
-    const __m512i rounded = _mm512_add_epi32(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x8000));
-    const F32 high{_mm512_castsi512_ps(
-        _mm512_and_si512(rounded, _mm512_set1_epi32(static_cast<int>(0xffff0000))))};
-    return {high, x - high};
-}
-
-}  // namespace plait::cpu::PLAIT_ISA
