@@ -30,6 +30,7 @@ from plait.files.quantize import (
     is_quantisable,
     n_bytes,
     n_usable_cores,
+    storable_types,
     write_plan,
 )
 from plait.model import Model
@@ -48,6 +49,8 @@ CANDIDATES = (
 _MAX_SAMPLE = 1 << 15  # numbers of a tensor whose error is computed
 _MAX_LOGITS = 1 << 26  # numbers of the reference
 _PROBE_BITS = 4.5
+_MAX_BITS = 64.0  # more than any type has
+_NOT_FINITE = 1e6  # nats per token: the divergence of a choice whose output is NaN or infinite
 _LEAST_SHARE = 0.8  # of the budget that a choice of one type for all matrices uses
 
 Plan = dict[str, str]
@@ -69,8 +72,9 @@ def choose_types(
     of about 4.5 bits. The divergence of other types is taken as proportional to their squared error, and that of many
     matrices as the sum. Of the resulting choice and all single types of at most the given size and at least 80 % of it,
     the one with the least measured divergence is returned. Types of less than half the given bits are considered only
-    if no other choice is small enough. Needs room for one copy of the model in the folder for temporary files, and time
-    for one pass over the text per matrix. Nothing is kept in the folder of packed weights.
+    if no other choice is small enough. Types that cannot store all weights of a matrix, because its rows are not whole
+    blocks or a weight is too large, are not considered for it. Needs room for one copy of the model in the folder for
+    temporary files, and time for one pass over the text per matrix. Nothing is kept in the folder of packed weights.
 
     Args:
         model: The model, with float weights.
@@ -88,8 +92,9 @@ def choose_types(
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: The text is too short, no choice is as small as `bits_per_weight`, or `measurements` is another kind
-            of file.
+        ValueError: The text is too short, the model's output for it is NaN or infinite, no choice is as small as
+            `bits_per_weight`, or `measurements` is another kind of file.
+        ModelError: A file of the model was modified or replaced since it was opened.
         OSError: `measurements` cannot be read or written.
         UnsupportedError: The matrices are quantised already.
     """
@@ -119,10 +124,15 @@ def choose_types(
     if not tensors:
         raise UnsupportedError("choose_types: the model has no matrix with float weights")
     n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
+    bits_per_weight = min(bits_per_weight, _MAX_BITS)
     budget = int(bits_per_weight * n_elements / 8)
-    allowed = {name: _allowed(tensor, bits_per_weight / 2) for name, tensor in tensors.items()}
+    storable = {
+        name: storable_types(model, name, _smaller_types(tensor), imatrix)
+        for name, tensor in tensors.items()
+    }
+    allowed = _allowed(model, storable, bits_per_weight / 2)
     if _smallest_size(model, allowed) > budget:
-        allowed = {name: _allowed(tensor, 0) for name, tensor in tensors.items()}
+        allowed = _allowed(model, storable, 0)
         _check_budget(model, allowed, budget)
     with tempfile.TemporaryDirectory(prefix="plait-budget-") as folder:
         meter = _Meter(model, text, window, imatrix, Path(folder), measurements)
@@ -142,16 +152,26 @@ def choose_types(
     return plans[int(np.argmin(measured))]
 
 
-def _allowed(tensor: TensorInfo, least_bits: float) -> list[str]:
-    """Return the types of a tensor of at least some bits per weight that are smaller than its own, and its own."""
-    fits = [
+def _smaller_types(tensor: TensorInfo) -> list[str]:
+    """Return the types with which a tensor is smaller than with its own."""
+    return [
         dtype
         for dtype in CANDIDATES
-        if tensor.shape[-1] % BLOCKS[dtype][0] == 0
-        and n_bytes(tensor, dtype) < tensor.nbytes
-        and 8 * n_bytes(tensor, dtype) >= least_bits * math.prod(tensor.shape)
+        if tensor.shape[-1] % BLOCKS[dtype][0] == 0 and n_bytes(tensor, dtype) < tensor.nbytes
     ]
-    return [*fits, tensor.dtype]
+
+
+def _allowed(
+    model: Model, storable: Mapping[str, list[str]], min_bits: float
+) -> dict[str, list[str]]:
+    """Return the storable types of each matrix that have at least `min_bits` bits per weight, and its own type last."""
+    allowed = {}
+    for name, types in storable.items():
+        tensor = model.tensors[name]
+        min_bytes = min_bits * math.prod(tensor.shape) / 8
+        allowed[name] = [dtype for dtype in types if n_bytes(tensor, dtype) >= min_bytes]
+        allowed[name].append(tensor.dtype)
+    return allowed
 
 
 def _size(model: Model, plan: Mapping[str, str]) -> int:
@@ -216,9 +236,16 @@ class _Meter:
 
     @cached_property
     def _reference(self) -> list[npt.NDArray[np.float32]]:
-        return self._logprobs(self._model)
+        found = self._logprobs(self._model)
+        if found is None:
+            raise ValueError(
+                "choose_types: the model's output for the text is NaN or infinite, so that no divergence from it can "
+                "be measured; expected finite logits"
+            )
+        return found
 
-    def _logprobs(self, model: Model) -> list[npt.NDArray[np.float32]]:
+    def _logprobs(self, model: Model) -> list[npt.NDArray[np.float32]] | None:
+        """Return the log-probabilities of each window, or None if a logit is NaN or infinite."""
         found = []
         longest = max(map(len, self._windows))
         with closing(
@@ -228,22 +255,28 @@ class _Meter:
                 with ctx.sequence() as seq:
                     batch = Batch()
                     batch.add_sequence(tokens, seq=seq, logits="all")
-                    found.append(log_softmax(ctx.decode(batch).logits).astype(np.float32))
+                    logits = ctx.decode(batch).logits
+                    if not np.isfinite(logits).all():
+                        return None
+                    found.append(log_softmax(logits).astype(np.float32))
         return found
 
     def divergence(self, plan: Plan) -> float:
         """Return the mean KL divergence of the model with the types of a plan, in nats per token."""
         types = self._own_types | plan
-        return self.measurements.get(f"kl {sorted(types.items())}", lambda: self._measured(types))
+        found = self.measurements.get(f"kl {sorted(types.items())}", lambda: self._measured(types))
+        return min(found, _NOT_FINITE)
 
     def _measured(self, types: Plan) -> float:
-        path = self._folder / "candidate.gguf"
+        reference, path = self._reference, self._folder / "candidate.gguf"
         write_plan(self._model, path, types, self._imatrix)
         candidate = self._logprobs(Model(path, packed_cache=False))
         path.unlink()
+        if candidate is None:
+            return math.inf
         total = sum(
             float((np.exp(p) * (p.astype(np.float64) - q)).sum())
-            for p, q in zip(self._reference, candidate, strict=True)
+            for p, q in zip(reference, candidate, strict=True)
         )
         return total / sum(map(len, self._windows))
 
@@ -292,8 +325,6 @@ def _errors(
     def error(dtype: str) -> float:
         if dtype == tensor.dtype:
             return 0.0
-        if dtype == "F16" and np.abs(sample).max(initial=0) >= np.finfo(np.float16).max:
-            return math.inf
         raw = _core.quantize(sample, dtype, weights, search=True)
         lost = _core.dequantize(raw, dtype).astype(np.float64) - sample
         return float((importance * lost**2).sum())

@@ -6,9 +6,10 @@ import hashlib
 import logging
 import math
 import os
+import struct
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -56,6 +57,7 @@ _KEPT = (
     "*shortconv.conv*", "*.ssm_a", "*time_mix_first*", "*time_mix_lerp*", "*time_mix_[wavg][0-9]*", "*time_mix_decay*",
     "*attn_rel_b*", "cls*", "*attn_sinks*",
 )  # fmt: skip
+_STORABLE = 2.0**15  # every type of choose_types() can store weights up to this absolute value
 _CHUNK = 1 << 18  # numbers that a thread encodes at a time
 
 
@@ -145,7 +147,7 @@ def quantize_file(
         threads = integer(threads, "quantize_file: threads", 1)
     check_progress(progress, "quantize_file")
     kind = _checked(type, "type")
-    head = gguf.read_head(model.path)
+    head = _read_head(model)
     _check_target(Path(path), {Path(model.path), *(tensor.path for tensor in head.tensors)})
     output = _checked(output_type, "output_type") if output_type is not None else _output_of(kind)
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
@@ -155,6 +157,17 @@ def quantize_file(
     if not tensor_types:
         _check_fallbacks(model, plan, kind, output, allow_fallback)
     return _write(model, path, head, plan, kind, imatrix, resume, threads, progress)
+
+
+def _read_head(model: Model) -> gguf.Head:
+    """Read the header of a model's files, or raise ModelError if they are no longer those that it opened."""
+    try:
+        head = gguf.read_head(model.path)
+    except (ValueError, KeyError, MemoryError, OverflowError, struct.error):  # another kind of file
+        _core.check_unchanged(model)
+        raise
+    _core.check_unchanged(model)
+    return head
 
 
 def _check_target(path: Path, sources: set[Path]) -> None:
@@ -221,7 +234,6 @@ def _write(
     progress: ProgressOption,
 ) -> Quantized:
     """Write the file with the types of a plan."""
-    _core.check_unchanged(model)  # `head` was read from its path
     weights = {
         name: found
         for name, found in _column_weights(model, imatrix).items()
@@ -275,8 +287,7 @@ def write_plan(
     Raises:
         ModelError: A file of the model was modified or replaced since it was opened.
     """
-    head = gguf.read_head(model.path)
-    _write(model, path, head, plan, "Q8_0", imatrix, False, None, False)
+    _write(model, path, _read_head(model), plan, "Q8_0", imatrix, False, None, False)
 
 
 def n_usable_cores() -> int:
@@ -311,13 +322,16 @@ def _column_weights(
 
 
 def identity(model: Model, imatrix: ImportanceMatrix | None) -> str:
-    """Return a hash of a model's files, as far as their sizes and times tell, and of an importance matrix.
+    """Return a hash of the paths, sizes and times of a model's files, and of an importance matrix.
 
     Args:
         model: The model.
         imatrix: The matrix. None: none.
+
+    Raises:
+        ModelError: A file of the model was modified or replaced since it was opened.
     """
-    return _identity(gguf.read_head(model.path), _column_weights(model, imatrix))
+    return _identity(_read_head(model), _column_weights(model, imatrix))
 
 
 def _identity(head: gguf.Head, weights: dict[str, npt.NDArray[np.float32]]) -> str:
@@ -416,6 +430,41 @@ def n_bytes(tensor: TensorInfo, dtype: str) -> int:
         return tensor.nbytes
     elements, size = BLOCKS[dtype]
     return math.prod(tensor.shape) // elements * size
+
+
+def storable_types(
+    model: Model, name: str, types: Sequence[str], imatrix: ImportanceMatrix | None
+) -> list[str]:
+    """Return those of some types that can store all weights of a tensor.
+
+    Args:
+        model: The model.
+        name: The name of the tensor.
+        types: The types; rows must be whole blocks of each.
+        imatrix: As in quantize_file().
+    """
+    tensor, values = model.tensors[name], model.tensor(name)
+    rows = values.reshape(-1, tensor.shape[-1])
+    is_small = (rows.max(axis=1) <= _STORABLE) & (rows.min(axis=1) >= -_STORABLE)
+    if is_small.all():  # not if a weight is NaN
+        return list(types)
+    found = imatrix.weights(name, *_matrices(tensor.shape)) if imatrix else None
+    n_per_matrix = len(rows) if found is None else len(rows) // len(found)
+
+    def is_storable(dtype: str) -> bool:
+        if dtype == tensor.dtype:
+            return True
+        for i in np.flatnonzero(~is_small):
+            importance = None if found is None else found[i // n_per_matrix]
+            try:
+                encoded = _core.quantize(rows[i], dtype, importance, search=True)
+            except ValueError:  # a weight is NaN or infinite
+                return False
+            if not np.isfinite(_core.dequantize(encoded, dtype)).all():
+                return False
+        return True
+
+    return [dtype for dtype in types if is_storable(dtype)]
 
 
 def _contents(

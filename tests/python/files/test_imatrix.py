@@ -3,12 +3,14 @@
 import contextlib
 import ctypes
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import plait
 import pytest
 from plait import quant
 from plait.demo import corpus
+from plait.evaluation import budget
 from plait.files import gguf
 
 from python import gguf_writer
@@ -323,6 +325,67 @@ def test_an_interrupted_choice_of_types_continues(tiny, tmp_path):
     assert kept.read_bytes() == complete  # nothing was measured again
     quant.choose_types(tiny, list(range(5, 85)), 8, measurements=kept, progress=False)
     assert len(kept.read_bytes()) > 1.9 * len(complete)  # another text: everything was
+
+
+def changed_tiny(path, changes):
+    """The tiny model with other values of the element (1, 2) of some matrices."""
+    weights = gguf_writer.llama_weights()
+    for name, value in changes.items():
+        weights[name][1, 2] = value
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    return plait.Model(gguf_writer.write(path, metadata, weights), packed_cache=False)
+
+
+@pytest.mark.parametrize("weight", [7e4, -1e6, 1e30])
+@pytest.mark.parametrize("size", [6, 18])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_only_types_that_can_store_the_weights_are_chosen(tmp_path, weight, size, weighted):
+    large, ids = "blk.0.attn_q.weight", list(range(5, 37))
+    model = changed_tiny(tmp_path / "large.gguf", {large: weight})
+    matrix = quant.importance_matrix(model, ids, window=16) if weighted else None
+    types = quant.choose_types(model, ids, size, imatrix=matrix, progress=False)
+    quant.quantize_file(
+        model, tmp_path / "out.gguf", tensor_types=types, imatrix=matrix, progress=False
+    )
+    made = plait.Model(tmp_path / "out.gguf", packed_cache=False)
+    assert bits(made) <= size
+    assert np.isfinite(made.tensor(large)).all()
+
+
+@pytest.mark.parametrize("weight", [1e30, np.inf, np.nan])
+def test_a_matrix_that_no_smaller_type_can_store_keeps_its_type(tmp_path, weight):
+    unused = {"token_embd.weight": weight}  # of token 1, which the text does not have
+    model = changed_tiny(tmp_path / "unused.gguf", unused)
+    types = quant.choose_types(model, list(range(5, 37)), 18, progress=False)
+    assert types.pop("token_embd.weight") == "F32"
+    assert set(types.values()) - {"F32"}
+    with pytest.raises(ValueError, match="too few; the smallest types that this model can have"):
+        quant.choose_types(model, list(range(5, 37)), 6, progress=False)
+
+
+def test_a_choice_whose_output_is_not_finite_is_never_the_best(tiny, monkeypatch):
+    class Logits(plait.Context):
+        def decode(self, batch):
+            out = super().decode(batch)
+            if self.model.tensors["blk.0.attn_q.weight"].dtype == "F32":
+                return out
+            return SimpleNamespace(logits=np.full_like(out.logits, np.nan))
+
+    monkeypatch.setattr(budget, "Context", Logits)
+    types = quant.choose_types(tiny, list(range(5, 37)), 8, progress=False)
+    assert types["blk.0.attn_q.weight"] == "F32"
+
+
+def test_a_model_whose_output_is_not_finite_is_refused(tmp_path):
+    model = changed_tiny(tmp_path / "nan.gguf", {"blk.0.attn_v.weight": np.nan})
+    with pytest.raises(ValueError, match="output for the text is NaN or infinite"):
+        quant.choose_types(model, list(range(5, 37)), 18, progress=False)
+
+
+@pytest.mark.parametrize("size", [64, 1e308, 10**400])
+def test_a_size_may_exceed_that_of_the_model(tiny, size):
+    types = quant.choose_types(tiny, list(range(5, 21)), size, progress=False)
+    assert set(types.values()) == {"F32"}
 
 
 def test_windows_may_be_longer_than_the_usual_batch(tiny):
