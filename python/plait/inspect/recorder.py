@@ -51,13 +51,14 @@ class Recorder:
     Attributes:
         lock: Held during each recorded call, so that calls from several threads are recorded in the order in which
             they run.
-        transactions: The recorded transactions that were entered.
     """
 
     def __init__(self, context: Context) -> None:
         self.lock = _lock_of(context)
-        self.transactions = weakref.WeakSet[_Transaction]()
         self._ctx = context
+        # The open recorded transactions, outermost first, with the handles at their beginning.
+        self._transactions: list[tuple[weakref.ref[_Transaction], dict[int, Any]]] = []
+        self._n_replaced = context.kv.n_replaced
         self._open: list[weakref.ref[Receipt]] = []
         self._unsure: str | None = (
             None  # the call after which an interrupt could have prevented the record
@@ -116,7 +117,9 @@ class Recorder:
                     self._add_edit([receipt], edit)
             else:
                 self._edits = []
+                self._n_replaced = ctx.kv.n_replaced
                 self._install()
+            self._transactions = []  # none is open, see above
             receipt._model, receipt._header = ctx.model, header
             self._open = [*map(weakref.ref, self._receipts), weakref.ref(receipt)]
             self._unsure = None
@@ -140,16 +143,21 @@ class Recorder:
             self._unsure = None
 
     @property
+    def closed(self) -> bool:
+        """True once the context is closed."""
+        return bool(self._ctx.closed)
+
+    @property
     def _receipts(self) -> list[Receipt]:
         """The open receipts. One whose `with` statement an exception prevented is deleted and not among them."""
         return [receipt for ref in self._open if (receipt := ref()) is not None]
 
     def _begin(self, name: str) -> None:
         self.settle()
-        in_transaction = getattr(self._ctx.kv, "in_transaction", False)
-        if in_transaction and not any(each.open for each in self.transactions):
-            self.fail("a transaction that was created before the recording is open")
         self._unsure = name
+        self._note_rollbacks()
+        if getattr(self._ctx.kv, "in_transaction", False) and not self._transactions:
+            self.fail("a transaction that was created before the recording is open")
 
     def opened(self, handle: _core.SequenceHandle) -> None:
         """Record that a Sequence was opened.
@@ -164,28 +172,67 @@ class Recorder:
             self._add(self._receipts, "open", {"sequence": handle.id})
             self._unsure = None
 
-    def note(self, name: str) -> None:
-        """Record a call without arguments, which handles() has preceded.
+    def begin_transaction(self, transaction: _Transaction, enter: Callable[[], object]) -> None:
+        """Enter and record a transaction.
 
         Args:
-            name: Name of the call.
+            transaction: The transaction.
+            enter: Enters it.
         """
-        self._add(self._receipts, name, {})
-        self._unsure = None
-
-    def handles(self) -> dict[int, Any]:
-        """Return the sequences that are open now, before a call that note() records."""
         self._begin("transaction")
         self._note_changes()
-        return dict(self._handles)
+        handles = dict(self._handles)
+        self._unless_refused(enter)
+        self._transactions.append((weakref.ref(transaction), handles))
+        self._add(self._receipts, "transaction", {})
+        self._unsure = None
 
-    def restore_handles(self, handles: dict[int, Any]) -> None:
-        """Record that a rollback opened and closed sequences.
+    def end_transaction(
+        self, transaction: _Transaction, how: str, end: Callable[[], object]
+    ) -> None:
+        """End and record a transaction.
 
         Args:
-            handles: The sequences that were open before.
+            transaction: The transaction.
+            how: "commit" or "rollback". A rollback includes the transactions inside of this one.
+            end: Ends it.
         """
-        self._handles = dict(handles)
+        self._begin("transaction")
+        self._note_changes()
+        index = self._index_of(transaction)
+        try:
+            self._unless_refused(end)
+        except BaseException:
+            if how == "commit" and index is not None:
+                self.fail("a transaction ended in another way than a block does")
+            raise
+        if index is not None:  # else it was rolled back with an outer one
+            self._note_ends(index, how)
+        self._n_replaced = self._ctx.kv.n_replaced
+        self._unsure = None
+
+    def _unless_refused(self, call: Callable[[], object]) -> None:
+        """Call a method of a transaction of the core. If it raises an error of its own, nothing is to be recorded."""
+        try:
+            call()
+        except BaseException as error:
+            if isinstance(error, Exception) and _is_raised_by(call, error):
+                self._unsure = None
+            raise
+
+    def _index_of(self, transaction: _Transaction) -> int | None:
+        for i, (ref, _) in enumerate(self._transactions):
+            if ref() is transaction:
+                return i
+        return None
+
+    def _note_ends(self, index: int, how: str) -> None:
+        """Record the end of the open transactions from an index on, the innermost first."""
+        while len(self._transactions) > index:
+            _, handles = self._transactions.pop()
+            self._add(self._receipts, how, {})
+            if how == "rollback":
+                self._handles = handles
 
     def fail(self, problem: str) -> None:
         """Mark the open receipts as useless.
@@ -260,6 +307,11 @@ class Recorder:
             receipt.calls.append(entry | stated)
         if problem:
             self.fail(problem)
+        if any(ref() is None for ref, _ in self._transactions):
+            self.fail(
+                f"an open transaction was deleted during {name}; its rollback may have come before or after"
+            )
+        self._n_replaced = self._ctx.kv.n_replaced
         self._unsure = None
         return result
 
@@ -302,8 +354,24 @@ class Recorder:
 
     # --- what changes without a recorded call -------------------------------------------------------
 
+    def _note_rollbacks(self) -> None:
+        """Record the rollback of transactions that were deleted while they were open."""
+        dropped = [i for i, (ref, _) in enumerate(self._transactions) if ref() is None]
+        n_rollbacks = 0
+        if dropped:
+            n_rollbacks = len(self._transactions) - dropped[0]
+            self._note_ends(dropped[0], "rollback")
+        n_replaced = self._ctx.kv.n_replaced
+        if n_replaced - self._n_replaced > n_rollbacks:
+            self.fail(
+                "the sequences were replaced by a call that is not recorded, such as the rollback of a transaction "
+                "that was created before the recording"
+            )
+        self._n_replaced = n_replaced
+
     def _note_changes(self, reopened: int | None = None) -> None:
-        """Record the sequences that were closed and the edits that began or ended since the last call."""
+        """Record the rollbacks, closed sequences and beginnings and ends of edits since the last call."""
+        self._note_rollbacks()
         for seq, handle in list(self._handles.items()):
             alive = self._is_open(seq) if handle is None else _is_alive(handle)
             if seq == reopened or not alive:
@@ -400,7 +468,6 @@ class _Transaction:
     def __init__(self, recorder: Recorder, transaction: Any) -> None:
         self._recorder = recorder
         self._transaction = transaction
-        self._handles: dict[int, Any] = {}
 
     @property
     def open(self) -> bool:
@@ -409,36 +476,22 @@ class _Transaction:
 
     def __enter__(self) -> _Transaction:
         with self._recorder.lock:
-            self._handles = self._recorder.handles()
-            self._transaction.__enter__()
-            self._recorder.transactions.add(self)
-            self._recorder.note("transaction")
+            self._recorder.begin_transaction(self, self._transaction.__enter__)
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._recorder.lock:
-            if not self.open:
-                self._transaction.__exit__(*error)
-                return
-            self._recorder.handles()
-            try:
-                self._transaction.__exit__(*error)
-            except BaseException:
-                self._recorder.fail("a transaction ended in another way than a block does")
-                raise
-            self._ended("commit" if error[0] is None else "rollback")
+            end = functools.partial(self._transaction.__exit__, *error)
+            if self.open and not self._recorder.closed:
+                how = "commit" if error[0] is None else "rollback"
+                self._recorder.end_transaction(self, how, end)
+            else:
+                end()
 
     def rollback(self) -> None:
         """Undo all calls since the beginning of the block; see Context.transaction()."""
         with self._recorder.lock:
-            self._recorder.handles()
-            self._transaction.rollback()
-            self._ended("rollback")
-
-    def _ended(self, how: str) -> None:
-        self._recorder.note(how)
-        if how == "rollback":
-            self._recorder.restore_handles(self._handles)
+            self._recorder.end_transaction(self, "rollback", self._transaction.rollback)
 
 
 def stated_result(name: str, value: Any) -> dict[str, Any]:

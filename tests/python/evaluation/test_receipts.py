@@ -290,6 +290,149 @@ def test_a_transaction_of_before_is_not_recorded(tiny: plait.Model) -> None:
             )
 
 
+def test_an_unrecorded_rollback_inside_a_recorded_transaction_is_a_problem(
+    tiny: plait.Model,
+) -> None:
+    with context(tiny) as plain:
+        ctx: Any = plain
+        before = ctx.transaction()
+        with ctx.record():
+            earlier = ctx.transaction()
+        for transaction in (before, earlier):
+            ctx.kv.clear()
+            with ctx.record() as receipt, ctx.transaction():
+                feed(ctx, tokens(5))
+                with transaction:
+                    feed(ctx, tokens(2))
+                    transaction.rollback()
+                feed(ctx, tokens(3))
+            assert receipt.problem is not None
+            assert (
+                "call 3: the sequences were replaced by a call that is not recorded"
+                in receipt.problem
+            )
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_transaction_that_is_deleted_while_open_is_undone_again(
+    tiny: plait.Model, tmp_path: Path, depth: int
+) -> None:
+    """Its rollback also reopens and closes sequences, and ends the transactions inside of it."""
+    with context(tiny) as plain:
+        ctx: Any = plain
+        kept, closed = ctx.sequence(), ctx.sequence()
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5), seq=kept)
+            feed(ctx, tokens(4), seq=closed)
+            transactions = [ctx.transaction() for _ in range(depth)]
+            for transaction in transactions:
+                transaction.__enter__()
+                feed(ctx, tokens(3, seed=1), seq=kept)
+            opened = ctx.sequence()
+            kept.close()
+            closed.close()
+            del closed, transaction
+            inner = transactions[1:]
+            del transactions
+            gc.collect()
+            assert opened.closed
+            assert (kept.pos, kept.closed) == (5, False)
+            feed(ctx, tokens(2, seed=2), seq=kept)
+            for transaction in inner:
+                with pytest.raises(ValueError, match="outer transaction ended"):
+                    transaction.__exit__(None, None, None)
+            with ctx.transaction():
+                feed(ctx, tokens(2, seed=3), seq=ctx.sequence())
+        assert receipt.problem is None
+        names = [call["call"] for call in receipt.calls]
+        assert names.count("transaction") == depth + 1
+        assert (names.count("rollback"), names.count("commit")) == (depth, 1)
+        plait.verify(saved(receipt, tmp_path), tiny)
+
+
+@pytest.mark.parametrize("when", [1, 2], ids=["while it is encoded", "while it runs"])
+def test_a_transaction_that_is_deleted_in_a_call(
+    tiny: plait.Model, tmp_path: Path, when: int
+) -> None:
+    class Value:
+        n_uses = 0
+
+        def __index__(self) -> int:
+            self.n_uses += 1
+            if self.n_uses == when:
+                held.clear()
+            return 7
+
+    with context(tiny) as plain:
+        ctx: Any = plain
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5))
+            held = [ctx.transaction()]
+            held[0].__enter__()
+            feed(ctx, tokens(5, seed=1))
+            ctx.kv.seq_rm(0, 2, Value())
+            feed(ctx, tokens(3, seed=2))
+        assert not held
+        if when == 1:
+            assert receipt.problem is None
+            plait.verify(saved(receipt, tmp_path), tiny)
+        else:
+            assert receipt.problem is not None
+            assert "transaction was deleted during kv.seq_rm" in receipt.problem
+
+
+def test_a_context_that_is_closed_in_a_recorded_transaction(
+    tiny: plait.Model, tmp_path: Path
+) -> None:
+    ctx: Any = context(tiny)
+    with ctx.record() as receipt, ctx.transaction():
+        feed(ctx, tokens(5))
+        ctx.close()
+    assert receipt.problem is None
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
+def test_an_exception_undoes_recorded_transactions_that_are_open_inside(
+    tiny: plait.Model, tmp_path: Path
+) -> None:
+    with context(tiny) as plain:
+        ctx: Any = plain
+        with ctx.record() as receipt:
+            feed(ctx, tokens(5))
+            with contextlib.suppress(KeyError), ctx.transaction():
+                feed(ctx, tokens(2))
+                inner = ctx.transaction().__enter__()
+                feed(ctx, tokens(2))
+                raise KeyError
+            feed(ctx, tokens(3))
+            with pytest.raises(ValueError, match="outer transaction"):
+                inner.rollback()
+        assert receipt.problem is None
+        assert [call["call"] for call in receipt.calls][-3:] == ["rollback", "rollback", "decode"]
+        plait.verify(saved(receipt, tmp_path), tiny)
+
+
+def test_a_refused_call_of_a_transaction_is_not_recorded(tiny: plait.Model, tmp_path: Path) -> None:
+    with context(tiny) as plain:
+        ctx: Any = plain
+        with ctx.record() as receipt:
+            with ctx.transaction() as transaction:
+                feed(ctx, tokens(5))
+                with pytest.raises(ValueError, match="entered before"):
+                    transaction.__enter__()
+                with (
+                    ctx.transaction(),
+                    pytest.raises(ValueError, match="inner transaction is open"),
+                ):
+                    transaction.rollback()
+                transaction.rollback()
+                with pytest.raises(ValueError, match="already called"):
+                    transaction.rollback()
+            feed(ctx, tokens(3))
+        assert receipt.problem is None
+        plait.verify(saved(receipt, tmp_path), tiny)
+
+
 def test_writes_are_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as ctx, ctx.record() as receipt:
         kv: Any = ctx.kv
