@@ -6,6 +6,7 @@ plait.Model validates files; these functions expect a file that it has opened.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import struct
@@ -188,10 +189,14 @@ class UnfinishedFile:
         metadata: Keys and values.
         tensors: Tuples (name, shape, type, size in bytes).
         identity: A text that names what decides the contents. With it, an unfinished file is kept, and a later one
-            with the same path, header and identity continues it. None: an unfinished file is deleted.
+            with the same path, header and identity continues it, unless not even the header was written. None: an
+            unfinished file is deleted.
 
     Attributes:
         n_complete: Number of tensors whose contents are complete.
+
+    Raises:
+        OSError: The file cannot be written, for example because the disk is full. A file at `path` stays as it is.
     """
 
     def __init__(
@@ -218,27 +223,35 @@ class UnfinishedFile:
         self._left = 0
 
     def __enter__(self) -> UnfinishedFile:
-        written = self._unfinished.stat().st_size if self._kept and self._unfinished.exists() else 0
-        if written >= len(self._head):
-            self._file = self._unfinished.open("r+b")
-            self.n_complete = max(i for i, end in enumerate(self._ends) if end <= written)
-            self._file.truncate(self._ends[self.n_complete])
-            self._file.seek(0, os.SEEK_END)
-        else:
-            self._file = self._unfinished.open("wb")
-            self._file.write(self._head)
-        self._left = self._size()
-        self._skip_empty()
+        written = self._n_written()
+        resumes = self._kept and written >= len(self._head)
+        self._file = self._unfinished.open("r+b" if resumes else "wb")
+        try:
+            with self._names_itself():
+                if resumes:
+                    self.n_complete = max(i for i, end in enumerate(self._ends) if end <= written)
+                    self._file.truncate(self._ends[self.n_complete])
+                    self._file.seek(0, os.SEEK_END)
+                else:
+                    self._file.write(self._head)
+                self._left = self._size()
+                self._skip_empty()
+        except BaseException as error:
+            self.__exit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self._file.close()
             if kind is None:
                 assert self.n_complete == len(self._sizes)
+                with self._names_itself():
+                    self._file.close()
                 self._unfinished.replace(self._path)
         finally:
-            if not self._kept:
+            with contextlib.suppress(OSError):  # an error is being raised already
+                self._file.close()
+            if not self._kept or self._n_written() < len(self._head):
                 self._unfinished.unlink(missing_ok=True)
 
     def write(self, chunk: bytes) -> None:
@@ -248,11 +261,26 @@ class UnfinishedFile:
             chunk: The bytes; they must not exceed the tensor.
         """
         assert len(chunk) <= self._left
-        self._file.write(chunk)
-        self._left -= len(chunk)
-        if self._left == 0 and chunk:
-            self._finish_tensor()
-            self._skip_empty()
+        with self._names_itself():
+            self._file.write(chunk)
+            self._left -= len(chunk)
+            if self._left == 0 and chunk:
+                self._finish_tensor()
+                self._skip_empty()
+
+    @contextlib.contextmanager
+    def _names_itself(self) -> Iterator[None]:
+        """Add the name of the file to errors of writing, which have none."""
+        try:
+            yield
+        except OSError as error:
+            if error.filename is None:
+                error.filename = os.fspath(self._unfinished)
+            raise
+
+    def _n_written(self) -> int:
+        """Return the size of the unfinished file in bytes; 0 if there is none."""
+        return self._unfinished.stat().st_size if self._unfinished.exists() else 0
 
     def _size(self) -> int:
         return self._sizes[self.n_complete] if self.n_complete < len(self._sizes) else 0

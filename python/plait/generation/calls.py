@@ -13,8 +13,9 @@ from plait.closeable import Closeable
 from plait.generation.events import Completion, Event
 from plait.generation.messages import Parser, render
 from plait.generation.messages.constrain import chosen_format
-from plait.generation.prompts import encode
+from plait.generation.prompts import encode, tokenizer_of
 from plait.generation.response_format import formatted
+from plait.generation.scheduler import ready_sampler
 from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
 from plait.vision.parts import take_images
 from plait.vision.prompt import text_tokens
@@ -37,6 +38,7 @@ def prepared(
     images: ImagePrompt | None,
     max_tokens: SupportsIndex | None,
     sampler: Callable[..., int] | None,
+    seed: SupportsIndex | None,
     response_format: Mapping[str, Any] | Grammar | None,
     tools: Iterable[Any] | None,
     tool_choice: str,
@@ -54,7 +56,8 @@ def prepared(
         prompt: As in Engine.stream(), like the rest.
         images: Inserts the images of messages. None: images are refused.
         max_tokens: As there.
-        sampler: As there.
+        sampler: As there. The result has it with the seed, and with its grammar compiled, which may take seconds.
+        seed: As there.
         response_format: As there.
         tools: As there.
         tool_choice: As there.
@@ -106,7 +109,8 @@ def prepared(
     if max_tokens is None:
         max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY
     parameters["max_tokens"] = max_tokens
-    parameters["sampler"] = formatted(sampler, response_format)
+    sampler = formatted(sampler, response_format)
+    parameters["sampler"] = ready_sampler(sampler, seed, tokenizer_of(model))
     parameters["index"] = 0
     return ids, parameters
 

@@ -25,6 +25,7 @@ from plait.generation.engine_stats import EngineStats
 from plait.generation.events import Completion, Event
 from plait.generation.prefix_store import PrefixStore
 from plait.generation.prompts import Prompt
+from plait.generation.sampler import binds_slowly
 from plait.generation.scheduler import Scheduler
 from plait.generation.stepping import Call, Stepper
 from plait.generation.stops import Stop
@@ -40,7 +41,7 @@ Conversation = Iterable[Mapping[str, Any]]
 
 _MAX_N_CTX: Final = 16384  # length of the sequences of a context that an engine creates
 _MAX_CELLS: Final = 16384  # cells of such a context
-# Longer prompts are rendered, and grammars validated, in another thread, so that the event loop does not wait.
+# Longer prompts are rendered, and grammars compiled, in another thread, so that the event loop does not wait.
 _LONG_TEXT: Final = 1 << 14  # characters
 
 
@@ -443,6 +444,7 @@ class Engine(SharedContext):
         call = ReplyingTask(streaming)
         given["images"] = self._images
         constrained = given["response_format"] is not None or given["tools"] is not None
+        constrained = constrained or binds_slowly(given["sampler"], given["seed"])
         if self._encoding is not None and has_images(prompt):
             encoded = functools.partial(prepared, self._ctx, call, prompt, **given)
             ids, parameters = await asyncio.get_running_loop().run_in_executor(

@@ -38,7 +38,11 @@ Masks = npt.NDArray[np.uint32]
 WHITESPACE: Final = r"[ ]?|\n[ ]{0,16}"
 _RULES: Final = re.compile(r"^\s*start\s*:", re.MULTILINE)
 _GBNF: Final = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+# The vocabularies in the form of llguidance, and the compiled grammars. No value refers to its keys.
 _tokenizers: weakref.WeakKeyDictionary[Tokenizer, Any] = weakref.WeakKeyDictionary()
+_compiled: weakref.WeakKeyDictionary[Grammar, weakref.WeakKeyDictionary[Tokenizer, Any]] = (
+    weakref.WeakKeyDictionary()
+)
 
 # llguidance follows references by recursion, with up to 5 KiB of the stack per level; see depth_of(). Threads of
 # callers may have 8 MiB (Linux), 1 MiB (Windows) or less, so grammars are compiled in threads with a larger stack.
@@ -192,18 +196,21 @@ class Grammar:
 class Matchers:
     """States of any number of sequences in a grammar. Sequences are identified by integers.
 
+    Compiles the grammar, which may take seconds, unless it was compiled before for the same tokenizer.
+
     Args:
         grammar: The grammar.
         tokenizer: The model's tokenizer.
+
+    Raises:
+        ValueError: The grammar cannot be compiled.
     """
 
     def __init__(self, grammar: Grammar, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer  # llguidance calls it, but does not keep it alive
         self._ends = sorted(tokenizer.eog)
         self._n_words = (tokenizer.n_vocab + 31) // 32
-        self._first = _with_large_stack(
-            llguidance.LLMatcher, _tokens_of(tokenizer), grammar.source, log_level=0
-        )
-        self._check(self._first)
+        self._first = _compiled_for(grammar, tokenizer)
         self._executor = llguidance.LLExecutor()
         self._matchers: dict[int, Any] = {}
 
@@ -234,7 +241,7 @@ class Matchers:
             else:
                 llguidance.numpy.fill_next_token_bitmask_par(self._executor, unfinished, signed)
             for matcher, _ in unfinished:
-                self._check(matcher)
+                _check(matcher)
         return masks
 
     def accept(self, key: int, token: int) -> None:
@@ -258,9 +265,27 @@ class Matchers:
         else:
             self._matchers.pop(key, None)
 
-    def _check(self, matcher: Any) -> None:
-        if matcher.is_error():
-            raise ValueError(f"grammar: {matcher.get_error()}")
+
+def _check(matcher: Any) -> None:
+    if matcher.is_error():
+        raise ValueError(f"grammar: {matcher.get_error()}")
+
+
+def _compiled_for(grammar: Grammar, tokenizer: Tokenizer) -> Any:
+    """Return a matcher at the start of a grammar. It is shared and must only be copied, never changed."""
+    by_tokenizer = _compiled.setdefault(grammar, weakref.WeakKeyDictionary())
+    found = by_tokenizer.get(tokenizer)
+    if found is None:
+        found = by_tokenizer[tokenizer] = _compile(grammar, tokenizer)
+    return found
+
+
+def _compile(grammar: Grammar, tokenizer: Tokenizer) -> Any:
+    made = _with_large_stack(
+        llguidance.LLMatcher, _tokens_of(tokenizer), grammar.source, log_level=0
+    )
+    _check(made)
+    return made
 
 
 def _with_large_stack(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -277,10 +302,10 @@ def _with_large_stack(function: Callable[..., Any], *arguments: Any, **options: 
 
 
 class _Wrapped:
-    """Adapter from Tokenizer to the interface that llguidance requires."""
+    """Adapter from Tokenizer to the interface that llguidance requires. Does not keep the tokenizer alive."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer = weakref.ref(tokenizer)
         self.eos_token_id = min(tokenizer.eog)
         self.bos_token_id = tokenizer.bos
         self.special_token_ids = sorted(tokenizer.control_ids | tokenizer.eog)
@@ -291,9 +316,9 @@ class _Wrapped:
         """Encode a text as in the middle of a longer one: without the space that some tokenizers put first."""
         data = text.encode() if isinstance(text, str) else text
         written = "\n" + data.decode("utf-8", "replace")
-        ids: list[int] = self._tokenizer.encode(
-            written, add_special=False, parse_special=False
-        ).tolist()
+        tokenizer = self._tokenizer()
+        assert tokenizer is not None  # the Matchers that call this keep it alive
+        ids: list[int] = tokenizer.encode(written, add_special=False, parse_special=False).tolist()
         while ids and len(data) < sum(len(self.tokens[token]) for token in ids):
             ids = ids[1:]
         return ids if b"".join(self.tokens[token] for token in ids) == data else self._longest(data)

@@ -333,25 +333,36 @@ class Sampler:
     def bind(self, tokenizer: Tokenizer) -> None:
         """Set the tokenizer, which a grammar and texts in `dry_breakers` require.
 
+        Compiles the grammar, which may take seconds.
+
         Args:
             tokenizer: The model's tokenizer.
 
         Raises:
-            ValueError: The sampler is bound to another tokenizer.
+            ValueError: The sampler is bound to another tokenizer, or the grammar cannot be compiled.
         """
-        if tokenizer is self._tokenizer or not self._needs_text():
+        if not self._is_unbound(tokenizer):
             return
-        if self._tokenizer is not None:
+        with self._acquiring:  # a second thread waits instead of compiling the grammar again
+            if not self._is_unbound(tokenizer):
+                return
+            if self.grammar is not None:
+                from plait.generation.grammar import Matchers
+
+                self._matchers = Matchers(self.grammar, tokenizer)
+            self._tokenizer = tokenizer
+            # Last, because other threads then use the sampler without the lock.
+            self._made = self._make()
+
+    def _is_unbound(self, tokenizer: Tokenizer) -> bool:
+        """Return whether the sampler still has to be bound. Raise ValueError if it is bound to another tokenizer."""
+        if not self._needs_text():
+            return False
+        if self._tokenizer is not None and self._tokenizer is not tokenizer:
             raise ValueError(
                 "Sampler: it is bound to the tokenizer of another model; create one sampler per model"
             )
-        if self.grammar is not None:
-            from plait.generation.grammar import Matchers
-
-            self._matchers = Matchers(self.grammar, tokenizer)
-        self._tokenizer = tokenizer
-        self._breaker_ids = None
-        self._made = self._make()
+        return self._made is None
 
     def replace(self, **changes: Any) -> Sampler:
         """Return a sampler with some parameters changed, and without sequences.
@@ -602,6 +613,20 @@ _CHANGE_LOGITS: Final = {
     "penalties",
     "dry",
 }  # so that another token may be the most likely one
+
+
+def binds_slowly(sampler: object, seed: SupportsIndex | None) -> bool:
+    """Return whether bind() may take long: it compiles a grammar or reads the whole vocabulary.
+
+    Args:
+        sampler: A sampler of any kind.
+        seed: A seed for a copy of the sampler, which is then to be bound. None: the sampler itself is.
+    """
+    return (
+        isinstance(sampler, Sampler)
+        and sampler._needs_text()
+        and (sampler._made is None or seed is not None)
+    )
 
 
 def _at_least(low: float) -> _Check:

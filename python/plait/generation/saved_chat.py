@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,21 +16,35 @@ _KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop",
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
-    """Write a conversation. The file is replaced as a whole.
+    """Write a conversation. The file is replaced as a whole, or stays as it is if writing fails.
 
     Raises:
-        ValueError: A value is not JSON.
+        ValueError: A value is not JSON, or a text has a lone surrogate.
         OSError: The file cannot be written.
     """
     try:
         text = json.dumps({"version": _VERSION, **values}, ensure_ascii=False, indent=1)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"Chat: save: the conversation is not JSON: {error}") from None
+    try:
+        data = (text + "\n").encode()
+    except UnicodeEncodeError as error:
+        code = ord(text[error.start])
+        raise ValueError(
+            f"Chat: save: the conversation has the lone surrogate U+{code:04X}, which UTF-8 cannot represent; remove it"
+        ) from None
     _check(path, "save")
-    temporary = f"{os.fsdecode(path)}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    os.replace(temporary, path)
+    temporary = f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError) and error.filename is None:  # for example, the disk is full
+            error.filename = os.fsdecode(path)
+        raise
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

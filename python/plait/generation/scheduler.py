@@ -36,6 +36,7 @@ from plait.vision.prompt import n_before_image, text_tokens
 
 if TYPE_CHECKING:
     from plait.context import Context
+    from plait.tokenizer import Tokenizer
 
 
 class Scheduler(Closeable):
@@ -176,9 +177,8 @@ class Scheduler(Closeable):
         conditions = StopConditions.of(stop)
         self._check(conditions, sampler, draft)
         self._check_images(ids, name, draft)
-        if seed is not None:
-            number_of_seed = integer(seed, "generate: seed", 0, (1 << 64) - 1)
-            sampler = None if sampler is None else _reseeded(sampler, number_of_seed)
+        # Before the lock is taken, because grammars are compiled.
+        sampler = ready_sampler(sampler, seed, self._tokenizer)
         if since is not None:
             since = to_number(since, "generate: since")
         own = number if key is None else integer(key, "generate: key", 0, (1 << 64) - 1)
@@ -188,8 +188,6 @@ class Scheduler(Closeable):
             if draft is not None:
                 draft.attach(self._ctx)
             if isinstance(sampler, Sampler):
-                if self._tokenizer is not None:
-                    sampler.bind(self._tokenizer)
                 if key is None:
                     sampler, own = sampler.acquire(text_tokens(ids), sample)
                 else:
@@ -528,6 +526,24 @@ class Scheduler(Closeable):
             return
         n_lost = request.seq.rewind(wanted)
         request.n_cached = wanted - n_lost
+
+
+def ready_sampler(
+    sampler: Callable[..., int] | None, seed: SupportsIndex | None, tokenizer: Tokenizer | None
+) -> Callable[..., int] | None:
+    """Return a sampler with a seed, if one is given, and bind it. May compile a grammar, which may take seconds.
+
+    Raises:
+        TypeError: A seed is given, but the sampler is not a Sampler.
+        ValueError: The seed is out of range, the sampler is bound to another tokenizer, or its grammar cannot be
+            compiled.
+    """
+    if seed is not None:
+        number = integer(seed, "generate: seed", 0, (1 << 64) - 1)
+        sampler = None if sampler is None else _reseeded(sampler, number)
+    if isinstance(sampler, Sampler) and tokenizer is not None:
+        sampler.bind(tokenizer)
+    return sampler
 
 
 def _reseeded(sampler: Callable[..., int], seed: int) -> Sampler:

@@ -172,13 +172,14 @@ class _Server:
     async def _chat(self, request: Request) -> Response:
         body = await _body(request)
         images = self._engine is not None and self._engine.vision is not None
-        # In a thread, because grammars are compiled.
-        job = await asyncio.to_thread(chat_job, body, self._model, self._template, images=images)
+        # In a thread, because grammars are compiled. It continues if the client disconnects, but nothing is generated.
+        making = asyncio.to_thread(chat_job, body, self._model, self._template, images=images)
+        job = await _or_gone(request, making)
         return await self._generate(request, True, job)
 
     async def _complete(self, request: Request) -> Response:
         body = await _body(request)
-        job = await asyncio.to_thread(text_job, body, self._model)
+        job = await _or_gone(request, asyncio.to_thread(text_job, body, self._model))
         return await self._generate(request, False, job)
 
     async def _generate(self, request: Request, chat: bool, job: Job) -> Response:

@@ -215,7 +215,7 @@ def text_job(body: Mapping[str, Any], model: Model) -> Job:
 
 
 def _compile(job: Job, model: Model) -> None:
-    """Compile the grammar of a job, which the engine would do in the event loop."""
+    """Compile the grammar of a job, once for all of its generations."""
     sampler = formatted(job.parameters["sampler"], job.parameters["response_format"])
     if isinstance(sampler, Sampler):
         sampler.bind(model.tokenizer)

@@ -10,6 +10,7 @@ import pytest
 from plait import quant
 from plait.demo import ask, corpus
 from plait.files import gguf
+from python.file_size_limit import file_size_limit
 
 from python import gguf_writer
 
@@ -218,6 +219,19 @@ def test_a_model_whose_file_is_replaced_during_the_call_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"another file" * 10, "another architecture"])
+def test_a_model_whose_file_became_another_kind_of_file_is_refused(tmp_path, content):
+    path = gguf_writer.tiny_llama(tmp_path / "a.gguf")
+    model = plait.Model(path, packed_cache=False)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        gguf_writer.write(path, {}, {"other.weight": np.ones((4, 64), np.float32)})
+    with pytest.raises(plait.ModelError):
+        quant.quantize_file(model, tmp_path / "out.gguf", "Q8_0", progress=False)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_links_and_permissions_of_the_file_may_change(tmp_path):
     path = gguf_writer.tiny_llama(tmp_path / "a.gguf", 1)
     path.chmod(0o600)
@@ -265,6 +279,23 @@ def test_mistakes_change_nothing(floats, tmp_path):
     with pytest.raises(IsADirectoryError, match="expected a file"):
         quant.quantize_file(floats, tmp_path, "Q4_K")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("part", ["header", "contents"])
+def test_a_full_disk_leaves_the_old_file(floats, tmp_path, part, resume):
+    path = tmp_path / "out.gguf"
+    path.write_bytes(b"old")
+    n_header = min(tensor.offset for tensor in gguf.read_head(floats.path).tensors)
+    limit = n_header // 2 if part == "header" else n_header + (1 << 16)
+    with pytest.raises(OSError, match=r"out\.gguf.*\.plait-tmp"), file_size_limit(limit):
+        quant.quantize_file(floats, path, "Q8_0", progress=False, resume=resume)
+    assert path.read_bytes() == b"old"
+    unfinished = [one for one in tmp_path.iterdir() if one != path]
+    assert len(unfinished) == (resume and part == "contents")  # which the next call continues
+    quant.quantize_file(floats, path, "Q8_0", progress=False, resume=resume)
+    assert list(tmp_path.iterdir()) == [path]
+    assert plait.Model(path).n_vocab == floats.n_vocab
 
 
 def test_the_unfinished_file_is_not_the_models(tmp_path):

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import plait
 import pytest
 from plait.tokenizer.chat_template import ChatTemplate
+from python.file_size_limit import file_size_limit
 from python.reference_data import model_path
 
 from python import gguf_writer
@@ -308,6 +309,22 @@ def test_a_saved_conversation_continues(talker, tmp_path):
     (tmp_path / "chat.json").write_text("{}")
     with pytest.raises(ValueError, match="not a conversation of version"):
         plait.Chat.load(tmp_path / "chat.json", talker)
+
+
+def test_a_conversation_that_cannot_be_saved_leaves_the_old_file(talker, tmp_path):
+    path = tmp_path / "chat.json"
+    path.write_text("old")
+    with plait.Chat(talker, "kind " * 20) as chat:
+        chat.messages.append({"role": "user", "content": "\ud800"})
+        with pytest.raises(ValueError, match=r"lone surrogate U\+D800"):
+            chat.save(path)
+        chat.messages.pop()
+        with pytest.raises(OSError, match=r"chat\.json"), file_size_limit(50):
+            chat.save(path)
+        with pytest.raises(OSError, match="nowhere"):
+            chat.save(tmp_path / "nowhere" / "chat.json")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_required_calls(talker):

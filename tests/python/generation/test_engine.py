@@ -659,6 +659,83 @@ def test_a_forgotten_engine_ends_its_thread(tiny):
     assert ctx.closed
 
 
+class SlowCompilation:
+    """Lets the compilation of grammars wait until it is allowed to continue."""
+
+    def __init__(self, monkeypatch):
+        pytest.importorskip("llguidance", reason="needs the extra grammar")
+        from plait.generation import grammar
+
+        self.begun, self.allowed, self.error = threading.Event(), threading.Event(), None
+        self._compile = grammar._compile
+        monkeypatch.setattr(grammar, "_compile", self)
+
+    def __call__(self, *args):
+        self.begun.set()
+        assert self.allowed.wait(20), "nothing else advanced meanwhile"
+        if self.error is not None:
+            raise self.error
+        return self._compile(*args)
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_tasks_advance_while_a_grammar_is_compiled(demo_model, monkeypatch, seed):
+    slow = SlowCompilation(monkeypatch)
+
+    async def main(engine):
+        sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
+        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler, seed=seed))
+        await asyncio.to_thread(slow.begun.wait, 20)
+        n = 0
+        async for _ in engine.stream("Once", 5):
+            n += 1
+        slow.allowed.set()
+        assert n > 0
+        assert len((await constrained).text) == 5
+
+    with plait.Engine(demo_model, n_ctx=64) as engine:
+        asyncio.run(main(engine))
+
+
+def test_a_task_may_be_cancelled_or_fail_while_a_grammar_is_compiled(demo_model, monkeypatch):
+    slow = SlowCompilation(monkeypatch)
+
+    async def main(engine):
+        sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
+        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler))
+        await asyncio.to_thread(slow.begun.wait, 20)
+        constrained.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await constrained
+        assert not slow.allowed.is_set()
+        slow.error = ValueError("grammar: too large")
+        slow.allowed.set()
+        with pytest.raises(ValueError, match="too large"):
+            await engine.complete("the hat", 9, plait.Sampler(grammar="[a-z]{5}"))
+        slow.error = None
+        assert len((await engine.complete("the hat", 9, sampler)).text) == 5
+        assert engine.stats.n_active == engine.stats.n_queued == 0
+
+    with plait.Engine(demo_model, 1, n_ctx=64, max_queued=1) as engine:
+        asyncio.run(main(engine))
+
+
+def test_an_engine_may_be_closed_while_a_grammar_is_compiled(demo_model, monkeypatch):
+    slow = SlowCompilation(monkeypatch)
+
+    async def main(engine):
+        sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
+        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler))
+        await asyncio.to_thread(slow.begun.wait, 20)
+        engine.close()
+        slow.allowed.set()
+        with pytest.raises(ValueError, match="closed"):
+            await constrained
+
+    with plait.Engine(demo_model, n_ctx=64) as engine:
+        asyncio.run(main(engine))
+
+
 def test_leaving_a_stream_frees_its_cells(tiny):
     async def main(engine):
         stream = engine.stream("the hat", 200, lambda row, seq: 7)

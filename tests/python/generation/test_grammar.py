@@ -1,10 +1,14 @@
 """Generations under a grammar conform to it. Needs llguidance."""
 
+import copy
+import gc
 import json
 import re
 import subprocess
 import sys
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import plait
@@ -12,6 +16,7 @@ import pytest
 
 pytest.importorskip("llguidance")
 from plait import Grammar, Sampler
+from plait.generation import grammar as grammars
 from plait.generation.grammar_depth import depth_of
 
 SCHEMAS = {
@@ -221,6 +226,54 @@ def test_other_sequences_are_not_touched(demo_model):
 def test_invalid_grammars_are_refused(grammar):
     with pytest.raises(ValueError, match="grammar"):
         Sampler(grammar=grammar)
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """The grammars that are compiled during a test."""
+    made, compile_one = [], grammars._compile
+
+    def recorded(grammar, tokenizer):
+        made.append(grammar)
+        return compile_one(grammar, tokenizer)
+
+    monkeypatch.setattr(grammars, "_compile", recorded)
+    return made
+
+
+def test_copies_of_a_sampler_share_the_compiled_grammar(demo_model, compiled):
+    sampler = Sampler(grammar="[0-9]{5}", tokenizer=demo_model.tokenizer, seed=4)
+    (first, key), (second, same_key) = sampler.acquire([1, 2]), sampler.acquire([1, 2])
+    assert first is not second
+    assert key == same_key
+    changed = sampler.replace(seed=5)
+    row = np.zeros(demo_model.n_vocab, np.float32)
+    digit = demo_model.tokenizer.encode("7", add_special=False)[-1]
+    first.accept(key, [digit] * 5)
+    assert first(row, key) in demo_model.tokenizer.eog
+    for other in (second, changed, copy.copy(sampler)):
+        assert other(row, key) not in demo_model.tokenizer.eog
+    assert len(compiled) == 1
+
+
+def test_threads_that_bind_a_sampler_compile_its_grammar_once(demo_model, compiled):
+    sampler = Sampler(grammar="[a-z]{5}", seed=4)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(sampler.bind, [demo_model.tokenizer] * 8))
+    assert len(compiled) == 1
+
+
+def test_a_grammar_does_not_keep_the_tokenizer_alive():
+    model = plait.Model.demo()
+    grammar = Grammar.regex("[a-z]{5}")
+    sampler = Sampler(grammar=grammar, tokenizer=model.tokenizer)
+    tokenizer = weakref.ref(model.tokenizer)
+    del model
+    gc.collect()
+    assert tokenizer() is not None
+    del sampler
+    gc.collect()
+    assert tokenizer() is None
 
 
 def test_a_grammar_needs_a_tokenizer():

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import json
 import random
+import re
 import socket
 import threading
 import time
@@ -282,20 +283,21 @@ def test_tokens_of_messages_have_the_template_variables(port, model):
 def test_grammars_are_compiled_outside_of_the_event_loop(port, monkeypatch):
     """The server answers other requests while it compiles a grammar."""
     pytest.importorskip("llguidance", reason="needs the extra grammar")
-    from plait.generation.grammar import Matchers
+    from plait.generation import grammar
 
     begun, health = threading.Event(), []
-    compiled = Matchers.__init__
+    compiled = grammar._compile
 
     def slow(*args):
         begun.set()
         health.append(_get(port, "/health")[0])
-        compiled(*args)
+        return compiled(*args)
 
-    monkeypatch.setattr(Matchers, "__init__", slow)
+    monkeypatch.setattr(grammar, "_compile", slow)
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}}
     for path, body in (
         ("/v1/completions", {"prompt": "the hat", "grammar": "(a|b)"}),
+        ("/v1/completions", {"prompt": ["the hat"] * 3, "grammar": "(a|b)", "n": 2}),
         ("/v1/completions", {"prompt": "the hat", "response_format": form}),
         ("/v1/chat/completions", {"messages": HELLO, "grammar": "(a|b)"}),
         ("/v1/chat/completions", {"messages": HELLO, "response_format": form}),
@@ -304,7 +306,42 @@ def test_grammars_are_compiled_outside_of_the_event_loop(port, monkeypatch):
         begun.clear()
         _post(port, path, body | {"max_tokens": 2})
         assert begun.is_set()
-    assert health == [200] * 5
+    assert health == [200] * 6
+
+
+def test_a_client_may_disconnect_while_its_grammar_is_compiled(port, engine, monkeypatch):
+    """The server ends the request at once; an error of the grammar is the reply to another one."""
+    pytest.importorskip("llguidance", reason="needs the extra grammar")
+    from plait.generation import grammar
+
+    begun, allowed = threading.Event(), threading.Event()
+
+    def slow(*args):
+        begun.set()
+        allowed.wait(20)
+        raise ValueError("grammar: too large")
+
+    def n_disconnected():
+        found = re.search(
+            r'plait_requests_total{.*completions",status="499"} (\S+)', _get(port, "/metrics")[1]
+        )
+        return float(found[1]) if found else 0
+
+    monkeypatch.setattr(grammar, "_compile", slow)
+    asked = {"prompt": "the hat", "grammar": "(a|b)"}
+    data = json.dumps(asked).encode()
+    before, end = n_disconnected(), time.monotonic() + 20
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nX-Api-Key: secret\r\nContent-Length: {len(data)}\r\n\r\n"
+        client.sendall(head.encode() + data)
+        assert begun.wait(20)
+    while n_disconnected() == before:
+        assert time.monotonic() < end, "the request has not ended"
+        time.sleep(0.01)
+    assert not allowed.is_set()
+    allowed.set()
+    assert _status(port, "/v1/completions", asked)[0] == 400
+    assert engine.stats.n_active == engine.stats.n_queued == 0
 
 
 IMAGE_URLS = {
