@@ -287,6 +287,17 @@ def test_the_page_has_the_spread_and_the_state_of_each_run(repository, compariso
     assert "illegal instruction" in page
 
 
+def test_the_page_has_long_contexts_below_the_comparison(repository, comparison):
+    contexts = copy.deepcopy(comparison) | {"part": "contexts", "commit": "later"}
+    contexts["compare"]["models"] = {"smol-135m:Q8_0": [row([9, 9, 9], [1, 1, 1], "tg:32@16384")]}
+    page = performance.page([contexts, comparison])
+    assert page.count("## Processor A") == 1
+    below = page.partition("### Long contexts\n")[2]
+    assert "Commit later, 2026-11-24." in below
+    assert "| smol-135m:Q8_0 | `tg:32@16384` | 9 | 1 | 9.00 | 9.00 to 9.00 |" in below
+    assert "llama-1b:Q8_0" not in below
+
+
 def test_the_page_has_other_engines_beside_plait(repository, comparison):
     rates = {"plait": [90, 100, 110], "openvino": [50, 50, 50], "vllm": [200, 200, 200]}
     peers = {key: value for key, value in comparison.items() if key != "compare"}

@@ -39,6 +39,15 @@ def pytest(*paths: str, named: str = "") -> str:
     return f'python -m pytest -q {filters} --junitxml="$REPORTS/python.xml" {tests}'
 
 
+def compared(*runs: tuple[str, ...]) -> str:
+    """Return the command that compares plait with llama.cpp: runs of models, cases and further options."""
+    return " && ".join(
+        f'python bench/compare.py {models} --cases {cases} --rounds "${{ROUNDS:-3}}" {" ".join(more)}'
+        ' --python "${PLAIT_LLAMA_CPP:-python}" --json "$REPORTS/compare.json"'
+        for models, cases, *more in runs
+    )
+
+
 PARTS = {
     "damaged-files": Part(
         "damaged models and states, and invalid calls",
@@ -141,24 +150,30 @@ PARTS = {
     "compare": Part(
         "throughput of plait and llama.cpp; PLAIT_LLAMA_CPP names an interpreter with llama-cpp-python, PLAIT_ISA a "
         "weaker instruction set",
-        " && ".join(
-            f'python bench/compare.py {models} --cases {cases} --rounds "${{ROUNDS:-3}}" {more}'
-            ' --python "${PLAIT_LLAMA_CPP:-python}" --json "$REPORTS/compare.json"'
-            for models, cases, more in (
-                ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64,load", ""),
-                ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64", ""),
-                ("qwen-0.5b:Q8_0 granite-1b-a400m:Q4_K", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
-                ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512", ""),
-                ("llama-1b:NVFP4 llama-1b:IQ3_S llama-1b:IQ2_XXS", "pp:512,tg:64@0,btg:8x32@64", ""),
-                ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@64,tg:32@4096,pp:512@16384,tg:32@16384,btg:8x16@16384", ""),
-                ("smol-135m:Q8_0", "pp:512@16384,tg:32@16384", """--options '{"type_k": "q8_0", "type_v": "q8_0"}'"""),
-                (
-                    "granite-1b-a400m:Q4_K qwen3.5-0.8b:Q4_K gemma-4-e2b:Q4_K granite-4-h-1b:Q4_K lfm2-1.2b:Q4_K",
-                    "pp:512,tg:64@0,btg:8x32@64", "",
-                ),
-                ("stories-15m:Q8_0 tiny-llama:F32", "tg:64@0", ""),
-                ("minilm:F16", "encode:64x32", ""),
-            )
+        compared(
+            ("llama-1b:Q4_K llama-1b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64,load"),
+            ("qwen-0.5b:Q4_0 qwen-0.5b:Q8_0", "pp:512,tg:64@0,btg:8x32@64,btg:16x16@64"),
+            ("qwen-0.5b:Q8_0 granite-1b-a400m:Q4_K", "pp:512,tg:64@0,btg:8x32@64", "--busy 1"),
+            ("qwen-0.5b:F16 qwen-0.5b:BF16", "pp:512"),
+            ("llama-1b:NVFP4 llama-1b:IQ3_S llama-1b:IQ2_XXS", "pp:512,tg:64@0,btg:8x32@64"),
+            ("smol-135m:Q8_0", "pp:512,tg:64@0,btg:8x32@64,tg:32@4096"),
+            (
+                "granite-1b-a400m:Q4_K qwen3.5-0.8b:Q4_K gemma-4-e2b:Q4_K granite-4-h-1b:Q4_K lfm2-1.2b:Q4_K",
+                "pp:512,tg:64@0,btg:8x32@64",
+            ),
+            ("stories-15m:Q8_0 tiny-llama:F32", "tg:64@0"),
+            ("minilm:F16", "encode:64x32"),
+        ),
+        SPEED,
+    ),
+    "contexts": Part(
+        "throughput as in compare, after 16,384 tokens, which may take llama.cpp half an hour to compute",
+        compared(
+            ("smol-135m:Q8_0", "pp:512@16384,tg:32@16384,btg:8x16@16384"),
+            (
+                "smol-135m:Q8_0", "pp:512@16384,tg:32@16384",
+                """--options '{"type_k": "q8_0", "type_v": "q8_0"}'""",
+            ),
         ),
         SPEED,
     ),

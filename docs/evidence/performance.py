@@ -14,7 +14,7 @@ shapes of known models, with the same number of threads and the same work. Each 
 they take turns within one run. The ratio is the median of the paired ratios. Absolute figures vary with the load on the
 machine. llama.cpp is used through llama-cpp-python, compiled for the instruction sets that are named.
 
-`./dev evidence compare peers kernels` measures a machine and writes this page; everything on it comes from the
+`./dev evidence compare contexts peers kernels` measures a machine and writes this page; everything on it comes from the
 [reports](evidence/reports), of which there is one for each machine and instruction set. `bench/compare.py` compares
 other models and cases, and `bench/paired.py` two builds of plait.
 
@@ -74,14 +74,14 @@ def page(found: list[Report]) -> str:
     parts = [HEAD]
     more = {
         (table, report["machine"]["name"]): report
-        for part, table in (("peers", peers_table), ("kernels", kernel_table))
+        for part, table in TABLES.items()
         for report in found
         if report["part"] == part
     }
     for report in found:
         if report["part"] == "compare":
             parts.append(comparison(report))
-            for table in (peers_table, kernel_table):
+            for table in TABLES.values():
                 if own := more.pop((table, report["machine"]["name"]), None):
                     parts.append(table(own))
     for (table, name), report in more.items():
@@ -107,15 +107,26 @@ def ratios(row: Row, peer: str = "llama.cpp") -> list[float]:
 
 
 def comparison(report: Report) -> str:
-    """Return the table of one machine."""
-    machine, result = report["machine"], report.get("compare")
-    title = f"\n## {machine['cpu']}, {machine['cores']} cores, {machine['isa']}\n\n{provenance(report)}\n"
+    """Return the section of one machine."""
+    machine = report["machine"]
+    title = f"\n## {machine['cpu']}, {machine['cores']} cores, {machine['isa']}\n"
+    return title + comparison_table(report)
+
+
+def contexts_table(report: Report) -> str:
+    """Return the table of long contexts."""
+    return "\n### Long contexts\n" + comparison_table(report)
+
+
+def comparison_table(report: Report) -> str:
+    """Return the table of plait and llama.cpp: a row per model and case."""
+    head, result = f"\n{provenance(report)}\n", report.get("compare")
     if not result:
-        return f"{title}\n```text\n{report['log']}\n```\n"
+        return f"{head}\n```text\n{report['log']}\n```\n"
     rounds = [len(row["all"]["plait"]) for rows in result["models"].values() for row in rows]
     peer = f"; llama-cpp-python {result['llama.cpp']}" if result["llama.cpp"] else ""
     lines = [
-        f"{title}{result['machine']['build']['compiler']}, rounds: {min(rounds)} to {max(rounds)}{peer}.\n\n"
+        f"{head}{result['machine']['build']['compiler']}, rounds: {min(rounds)} to {max(rounds)}{peer}.\n\n"
         "| model | case | plait | llama.cpp | ratio | spread |\n|---|---|---|---|---|---|\n"
     ]
     for model, rows in result["models"].items():
@@ -193,6 +204,10 @@ def kernel_table(report: Report) -> str:
         + "|\n"
         + "".join(f"{line} |\n" for line in lines)
     )
+
+
+# The tables that follow the comparison of a machine, by part.
+TABLES = {"contexts": contexts_table, "peers": peers_table, "kernels": kernel_table}
 
 
 # --- README --------------------------------------------------------------------------------------
