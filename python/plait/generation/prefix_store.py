@@ -19,6 +19,7 @@ import numpy as np
 
 from plait.arguments import expect, integer
 from plait.generation.prefix_tree import PrefixTree
+from plait.whole_file import replace_file
 
 _MAX_BYTES: Final = 8 << 30
 # An entry: the header, the token ids as int32, a digest of both and of the name of the directory, and the state, which
@@ -158,7 +159,9 @@ class PrefixStore:
                 return digest.hex()
         digest = _digest(path)
         with contextlib.suppress(OSError), self._locked():
-            _write(known, digest, _checksum(digest, known.name))
+            replace_file(
+                known, known.with_suffix(_TEMPORARY), digest, _checksum(digest, known.name)
+            )
         return digest.hex()
 
     # -- writing; everything below holds the lock of the directory -----------------------------------------
@@ -178,7 +181,7 @@ class PrefixStore:
             if needed > self.max_bytes or path.exists() or not self._make_room(needed):
                 return
             path.parent.mkdir(exist_ok=True)
-            _write(path, *parts)
+            replace_file(path, path.with_suffix(_TEMPORARY), *parts)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -418,23 +421,6 @@ def _files(path: Path) -> list[tuple[int, int, Path]]:
                 stat = file.stat()
                 found.append((stat.st_mtime_ns, stat.st_size, file))
     return found
-
-
-def _write(path: Path, *parts: bytes | memoryview) -> None:
-    """Write a file under another name, then rename it.
-
-    It is not synchronised with the disk: after a power failure it may be damaged, which readers detect.
-    """
-    temporary = path.with_suffix(_TEMPORARY)
-    try:
-        with open(temporary, "wb") as file:
-            for part in parts:
-                file.write(part)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
 
 
 def _digest(path: str | os.PathLike[str]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from plait.arguments import kind
+from plait.whole_file import replace_file
 
 _VERSION: Final = 1
 _KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
@@ -35,16 +35,7 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
         ) from None
     _check(path, "save")
     temporary = f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.tmp"
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # for example, the disk is full
-            error.filename = os.fsdecode(path)
-        raise
+    replace_file(path, temporary, data)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

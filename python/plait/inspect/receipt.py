@@ -17,6 +17,7 @@ from plait.arguments import expect
 from plait.errors import ReceiptError, ReceiptNotFoundError
 from plait.files.hub import parts
 from plait.inspect.call_values import Blobs, digest
+from plait.whole_file import replace_file
 
 if TYPE_CHECKING:
     from threading import RLock
@@ -145,12 +146,7 @@ class Receipt:
             if self._recorder is not None:
                 self._recorder.settle()
             text = self._text()
-        temporary = Path(f"{os.fspath(path)}.plait-tmp")
-        try:
-            temporary.write_text(text, encoding="ascii", newline="\n")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, f"{os.fspath(path)}.plait-tmp", text.encode("ascii"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Receipt:

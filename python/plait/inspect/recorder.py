@@ -212,11 +212,11 @@ class Recorder:
         self._unsure = None
 
     def _unless_refused(self, call: Callable[[], object]) -> None:
-        """Call a method of a transaction of the core. If it raises an error of its own, nothing is to be recorded."""
+        """Call a method of the core's transaction. An error that the method itself raises need not be recorded."""
         try:
             call()
-        except BaseException as error:
-            if isinstance(error, Exception) and _is_raised_by(call, error):
+        except Exception as error:
+            if _is_raised_by(call, error):
                 self._unsure = None
             raise
 

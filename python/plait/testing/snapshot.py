@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait.arguments import flag, kind, string
 from plait.context import model_of
 from plait.testing.greedy import continuations, text_of
+from plait.whole_file import replace_file
 
 if TYPE_CHECKING:
     from plait.context import Context
@@ -116,11 +117,7 @@ class Snapshot:
         data = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f"{self.path.name}.plait-tmp")
-        try:
-            temporary.write_bytes(data)
-            os.replace(temporary, self.path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(self.path, temporary, data)
 
 
 def _difference(held: Any, value: Any) -> list[str]:

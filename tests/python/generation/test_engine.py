@@ -677,6 +677,12 @@ class SlowCompilation:
             raise self.error
         return self._compile(*args)
 
+    async def begin(self, engine, sampler, seed=None):
+        """Begin a completion, and return its task once the grammar is being compiled."""
+        task = asyncio.create_task(engine.complete("the hat", 9, sampler, seed=seed))
+        await asyncio.to_thread(self.begun.wait, 20)
+        return task
+
 
 @pytest.mark.parametrize("seed", [None, 3])
 def test_tasks_advance_while_a_grammar_is_compiled(demo_model, monkeypatch, seed):
@@ -684,8 +690,7 @@ def test_tasks_advance_while_a_grammar_is_compiled(demo_model, monkeypatch, seed
 
     async def main(engine):
         sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
-        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler, seed=seed))
-        await asyncio.to_thread(slow.begun.wait, 20)
+        constrained = await slow.begin(engine, sampler, seed)
         n = 0
         async for _ in engine.stream("Once", 5):
             n += 1
@@ -702,8 +707,7 @@ def test_a_task_may_be_cancelled_or_fail_while_a_grammar_is_compiled(demo_model,
 
     async def main(engine):
         sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
-        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler))
-        await asyncio.to_thread(slow.begun.wait, 20)
+        constrained = await slow.begin(engine, sampler)
         constrained.cancel()
         with pytest.raises(asyncio.CancelledError):
             await constrained
@@ -725,8 +729,7 @@ def test_an_engine_may_be_closed_while_a_grammar_is_compiled(demo_model, monkeyp
 
     async def main(engine):
         sampler = plait.Sampler(grammar="[a-z]{5}", seed=4)
-        constrained = asyncio.create_task(engine.complete("the hat", 9, sampler))
-        await asyncio.to_thread(slow.begun.wait, 20)
+        constrained = await slow.begin(engine, sampler)
         engine.close()
         slow.allowed.set()
         with pytest.raises(ValueError, match="closed"):

@@ -397,7 +397,7 @@ def test_a_disk_that_refuses_does_not_stop_generation(tiny, store, monkeypatch, 
         raise OSError(28, "No space left on device")
 
     wanted = run(tiny, [PROMPT], None)
-    monkeypatch.setattr("plait.generation.prefix_store._write", refuse)
+    monkeypatch.setattr("plait.generation.prefix_store.replace_file", refuse)
     assert_same(run(tiny, [PROMPT], store), wanted)
     assert "No space left on device" in caplog.text
 
