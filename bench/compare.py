@@ -8,8 +8,8 @@ engines.py. Each engine runs in its own process, alternating `rounds` times. A r
 the paired ratios; above 1, plait is faster. Absolute figures vary with the load on the machine, ratios hardly do. For
 cases limited by memory, the memory bandwidth is measured at the same time. A prefix of more than 1,024 tokens is
 computed once by each engine. Afterwards its saved state is loaded into every sequence. Without llama-cpp-python, only
-plait is measured; --python selects an interpreter that has it. Rows already in the JSON file are kept if machine and
-builds are the same.
+plait is measured; --python selects an interpreter that has it. Where llama.cpp crashes, a row has the name of the
+signal in place of its figures. Rows already in the JSON file are kept if machine and builds are the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,6 +35,7 @@ import plait
 from engines import ENGINES, Case
 
 LONG_PREFIX = 1024
+CRASHES = (signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV)
 ENGINE_SCRIPT = Path(__file__).with_name("engines.py")
 SPIN = "import os\nos.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\nwhile True: pass"
 
@@ -62,6 +64,10 @@ def busy(processes: int) -> Iterator[None]:
             other.wait()
 
 
+class Crash(Exception):
+    """llama.cpp crashed; the argument is the name of the signal."""
+
+
 def measure(
     engine: str, path: str, case: str, prefixes: str, args: argparse.Namespace
 ) -> dict[str, float]:
@@ -78,6 +84,8 @@ def measure(
         ],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
+    if engine == "llama.cpp" and -done.returncode in CRASHES:
+        raise Crash(signal.Signals(-done.returncode).name)
     if done.returncode:
         raise SystemExit(
             f"{engine}, {case} of {path}: exit {done.returncode}\n{done.stderr[-2000:]}"
@@ -107,11 +115,19 @@ def row(
     """Measure a case in turns. States of long prefixes are kept in the folder `prefixes`."""
     figures: dict[str, list[float]] = {engine: [] for engine in engines}
     peaks: dict[str, float] = {}
+    crashes: dict[str, str] = {}
     reads = Case.parse(case).is_reading and not args.busy
     speeds: list[float] = []
     for turn in range(args.rounds):
         for engine in engines if turn % 2 == 0 else engines[::-1]:
-            found = measure(engine, path, case, prefixes, args)
+            if engine in crashes:
+                continue
+            try:
+                found = measure(engine, path, case, prefixes, args)
+            except Crash as error:
+                crashes[engine] = str(error)
+                del figures[engine]
+                continue
             figures[engine].append(found["figure"])
             if "peak" in found:
                 peaks[engine] = found["peak"]
@@ -124,6 +140,8 @@ def row(
         "busy": args.busy,
         "options": args.options,
     }
+    if crashes:
+        result["crashes"] = crashes
     if peaks:
         result["peak_of_file"] = peaks
     if reads:
@@ -131,7 +149,7 @@ def row(
         shares = (rate * size / read for rate, read in zip(figures["plait"], speeds, strict=True))
         result["memory_bytes_per_second"] = statistics.median(speeds)
         result["share_of_memory"] = statistics.median(shares)
-    if len(engines) > 1:
+    if len(figures) > 1:
         mine, theirs = (figures[engine] for engine in engines)
         result["ratio"] = statistics.median(a / b for a, b in zip(mine, theirs, strict=True))
     return result
@@ -155,7 +173,11 @@ def machine() -> dict[str, Any]:
 def show(model: str, found: dict[str, Any]) -> None:
     medians = found["medians"]
     scale, unit = (1e9, "GB/s") if found["case"] == "load" else (1, "tok/s")
-    columns = "".join(f"{medians[e] / scale:12.1f}" if e in medians else " " * 12 for e in ENGINES)
+    crashes = found.get("crashes", {})
+    columns = "".join(
+        f"{medians[e] / scale:12.1f}" if e in medians else f"{crashes.get(e, ''):>12}"
+        for e in ENGINES
+    )
     ratio = f"{found['ratio']:8.2f}" if "ratio" in found else ""
     tail = ""
     if "peak_of_file" in found:
@@ -172,7 +194,12 @@ def plot(tables: dict[str, list[dict[str, Any]]], path: str) -> None:
     matplotlib.use("agg")
     from matplotlib import pyplot as plt
 
-    bars = [(f"{model}\n{r['case']}", r["ratio"]) for model, rows in tables.items() for r in rows]
+    bars = [
+        (f"{model}\n{r['case']}", r["ratio"])
+        for model, rows in tables.items()
+        for r in rows
+        if "ratio" in r
+    ]
     figure, axes = plt.subplots(figsize=(7, 0.42 * len(bars) + 1.2), layout="constrained")
     places = range(len(bars))[::-1]
     axes.barh(places, [ratio for _, ratio in bars], color="#3b6ea5", height=0.7)

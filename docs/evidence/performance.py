@@ -42,6 +42,7 @@ The cases:
 - `load`: the time to open a file that is in the page cache, create a context and compute the first token, in GB of the
   file per second. "peak" is the peak memory of the process relative to the size of the file.
 - "spread": the lowest and the highest of the paired ratios, where there are several rounds.
+- A signal, such as SIGSEGV, in place of a figure: llama.cpp crashes in this case.
 """
 
 KERNEL_HEAD = """
@@ -142,10 +143,10 @@ def comparison_table(report: Report) -> str:
 
 
 def figure(row: Row, engine: str) -> str:
-    """Format the median of an engine for the table."""
+    """Format the median of an engine for the table, or the signal of its crash."""
     value = row["medians"].get(engine)
     if value is None:
-        return "-"
+        return row.get("crashes", {}).get(engine, "-")
     return f"{value / 1e9:.1f}" if row["case"] == "load" else f"{value:,.0f}"
 
 
@@ -302,7 +303,10 @@ def kept_under_load(report: Report) -> str:
             row["medians"][engine] / idle[model, row["case"]]["medians"][engine]
             for model, rows in report["compare"]["models"].items()
             for row in rows
-            if row["busy"] == 1 and not row["options"] and (model, row["case"]) in idle
+            if row["busy"] == 1
+            and not row["options"]
+            and "ratio" in row
+            and (model, row["case"]) in idle
         ]
         if shares:
             sentences.append(f"{engine} keeps {min(shares):.0%} to {max(shares):.0%}")
