@@ -287,6 +287,17 @@ def test_the_page_has_the_spread_and_the_state_of_each_run(repository, compariso
     assert "illegal instruction" in page
 
 
+def test_the_page_names_the_signal_of_a_crash(repository, comparison):
+    (crashed,) = comparison["compare"]["models"]["minilm:F16"]
+    del crashed["ratio"], crashed["medians"]["llama.cpp"], crashed["all"]["llama.cpp"]
+    crashed["crashes"] = {"llama.cpp": "SIGSEGV"}
+    page = performance.page([comparison])
+    assert "| minilm:F16 | `encode:64x32` | 210 | SIGSEGV |  |  |" in page
+    busy = crashed | {"case": "pp:512", "busy": 1}
+    comparison["compare"]["models"]["qwen-0.5b:Q8_0"].append(busy)
+    assert "llama.cpp keeps 40% to 40%" in performance.kept_under_load(comparison)
+
+
 def test_the_page_has_long_contexts_below_the_comparison(repository, comparison):
     contexts = copy.deepcopy(comparison) | {"part": "contexts", "commit": "later"}
     contexts["compare"]["models"] = {"smol-135m:Q8_0": [row([9, 9, 9], [1, 1, 1], "tg:32@16384")]}

@@ -128,6 +128,24 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
     assert "GB/s" in shown
 
 
+def test_compare_names_the_signal_of_a_crash(tiny_path: Path, tmp_path: Path) -> None:
+    peer, result = tmp_path / "peer", tmp_path / "result.json"
+    peer.write_text('#!/bin/sh\n[ "$1" = -c ] && echo "1.2.3 AVX2 = 1" || kill -SEGV $$\n')
+    peer.chmod(0o755)
+    shown = run(
+        "compare.py", tiny_path, "--cases", "pp:5,btg:2x2@3", "--rounds", 2, "--python", peer, "--json", result
+    )  # fmt: skip
+    found = json.loads(result.read_text())
+    assert found["llama.cpp"] == "1.2.3 (AVX2)"
+    (rows,) = found["models"].values()
+    for row in rows:
+        assert row["crashes"] == {"llama.cpp": "SIGSEGV"}
+        assert row["medians"].keys() == row["all"].keys() == {"plait"}
+        assert len(row["all"]["plait"]) == 2
+        assert "ratio" not in row
+    assert shown.count("SIGSEGV") == 2
+
+
 def test_compare_peers(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     result = tmp_path / "result.json"
