@@ -213,7 +213,10 @@ Value Step::given(int64_t width) {
                         Extent::tokens);
 }
 
-void Step::emit_hidden(Value x) { output_embeddings(name(x, Role::result_norm)); }
+// Without outputs, `x` may be the output of the last layer, which keeps its own name.
+void Step::emit_hidden(Value x) {
+    if (wants_outputs()) output_embeddings(name(x, Role::result_norm));
+}
 
 void Step::emit_passed(Value x) { output_embeddings(x); }
 

@@ -132,6 +132,25 @@ def test_encoders_that_run_whole_sequences(tmp_path):
     assert same_bits(whole, pieces)
 
 
+def test_microbatches_without_outputs_have_their_rows(any_model):
+    n_vocab = min(any_model.n_vocab, 288)
+    given = batch((tokens(4, 1, n_vocab), 0), logits="none")
+    given.add_sequence(tokens(4, 2, n_vocab), seq=1, logits="all")
+    plain = {} if any_model.arch == "t5" else {"pooling": "none", "embeddings": True}
+
+    def run(n_ubatch):
+        with plait.Context(any_model, n_ctx=64, n_seq_max=2, n_ubatch=n_ubatch, **plain) as ctx:
+            if any_model.arch == "t5":
+                ctx.encode(batch((tokens(5), 0), (tokens(3), 1)))
+            with ctx.capture("*") as seen:
+                (ctx.encode if ctx.kv.kind == "none" else ctx.decode)(given)
+        return seen.calls[0]
+
+    whole, pieces = run(512), run(4)
+    assert pieces.keys() == whole.keys()
+    assert [n for n in whole if not same_bits(whole[n], pieces[n])] == []
+
+
 def test_a_new_set_builds_plans_once(tiny):
     with plait.Context(tiny, n_ctx=64) as ctx:
         feed(ctx, [5])
