@@ -23,10 +23,14 @@ EngineLimits limits_of(const ContextSettings& settings, const ModelInfo& info) {
                        needs_whole_sequences(settings.calls.encode, info);
     const int64_t longest =
         whole ? std::min<int64_t>(settings.n_ctx(), settings.n_batch()) : n_ubatch;
+    const int64_t n_sequences = std::min(settings.n_seq_max(), settings.n_batch());
+    // With a memory of its own, encode() may see more keys than decode(); see memory_of_a_call().
+    const bool own = settings.calls.encode_memory == EncodeMemory::own;
+    const int64_t n_rows = (own ? n_sequences : 1) * settings.n_batch();
     return {
         .n_tokens = static_cast<uint32_t>(std::max(n_ubatch, longest)),
-        .n_sequences = static_cast<uint32_t>(std::min(settings.n_seq_max(), settings.n_batch())),
-        .n_rows = static_cast<uint32_t>(settings.n_batch()),
+        .n_sequences = static_cast<uint32_t>(n_sequences),
+        .n_rows = static_cast<uint32_t>(std::min<int64_t>(n_rows, UINT32_MAX)),
         .build = {.n_ctx = settings.n_ctx(),
                   .n_pos_per_token = info.n_pos_per_token,
                   .layers = settings.layer_range},
@@ -131,8 +135,10 @@ std::unique_ptr<StepRunner> Session::make_runner(const CallForm& form,
         .coupled = stored->memory->n_streams() == 1,
         .call = form.name,
     };
+    // Layers without a memory compute each token by itself.
+    const bool attends = !stored->memory->layout().groups.empty();
     options.split = {.max_tokens = static_cast<uint32_t>(settings_.n_ubatch()),
-                     .whole_sequences = needs_whole_sequences(form, info),
+                     .whole_sequences = attends && needs_whole_sequences(form, info),
                      .constant_coupling = stored->memory->needs_constant_coupling()};
     options.flash = settings_.flash_attention;
     options.defrag_threshold = defrag_threshold;

@@ -48,7 +48,7 @@ struct Stats {
 struct EngineLimits {
     uint32_t n_tokens = 512;  // max tokens per microbatch
     uint32_t n_sequences = 1;
-    uint32_t n_rows = 4096;  // min capacity of the list of runs of cache rows
+    uint32_t n_rows = 4096;  // min capacity of the lists of runs of cache rows and of key positions
     BuildOptions build;
     bool reuse = true;
     bool fuse = true;

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from python.drive import batch, contents, feed, same_bits, tokens
+from python.reference_data import model_path
 from reference.cache_model import CacheModel, Entry, Full, Refused
 
 from python import gguf_writer
@@ -46,6 +47,21 @@ def results_alone(model, history, encoded):
         if encoded:
             ctx.encode(batch((encoded, 0), logits="none"))
         return feed(ctx, history, logits="last")[0].copy()
+
+
+def test_encode_holds_a_batch_that_exceeds_n_ctx(data_dir):
+    """Tokens that all sequences share count once for each; bloom has an input of the positions of all keys."""
+    model = plait.Model(model_path(data_dir, "bloom"))
+    shared, n_seqs = tokens(60), 16
+    wide = plait.Batch()
+    for token in shared:
+        wide.add(token, seq=tuple(range(n_seqs)), logits=False)
+    for seq in range(n_seqs):
+        wide.add(60 + seq, seq=seq, logits=True)
+    with plait.Context(model, n_ctx=16, n_batch=128, n_seq_max=n_seqs) as ctx:
+        got = ctx.encode(wide).logits.copy()
+    alone = [results_alone(model, [*shared, 60 + seq], None) for seq in range(n_seqs)]
+    assert same_bits(got, np.stack(alone))
 
 
 @pytest.mark.parametrize("kind", KINDS)

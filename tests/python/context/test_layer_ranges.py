@@ -186,6 +186,20 @@ def whole(model):
     return logits, seen
 
 
+@pytest.mark.parametrize("call", ["decode", "encode"])
+def test_layers_that_hold_nothing_take_any_number_of_tokens(data_dir, call):
+    """Each token is computed by itself, so n_ctx does not limit it and causal=False changes nothing."""
+    model = plait.Model(model_path(data_dir, "nemotron_h_moe-a"))
+    rows = np.random.default_rng(1).standard_normal((8, model.n_embd), np.float32)
+    found = []
+    for causal in (True, False):
+        options = {"n_ctx": 4, "n_batch": 64, "n_ubatch": 3, "layers": range(6, 7)}
+        with plait.Context(model, causal=causal, **options) as ctx:
+            assert ctx.kv.kind == "none"
+            found.append(getattr(ctx, call)(rows_of(rows, (0, 8))).logits.copy())
+    assert same_bits(*found)
+
+
 def test_other_bounds_are_refused(model):
     for wrong in (range(2, 2), range(3, 1), range(-1, 2), range(2, 5), range(7, 9)):
         with pytest.raises(ValueError, match=r"layers: expected a range within range\(0, 4\)"):
