@@ -194,10 +194,9 @@ public:
         if (GilRelease::should_stop()) throw Interrupted();
         const py::gil_scoped_acquire locked;
         const py::ssize_t n_rows = rows;
-        const py::array_t<float> given =
-            take_vector(std::vector(logits.begin(), logits.end()),
-                        {n_rows, static_cast<py::ssize_t>(logits.size()) / n_rows});
-        const py::object result = function_(given);
+        const auto n_vocab = static_cast<py::ssize_t>(logits.size()) / n_rows;
+        const py::object result =
+            function_(take_vector(std::vector(logits.begin(), logits.end()), {n_rows, n_vocab}));
         if (!py::isinstance<py::tuple>(result) || py::len(result) != 2)
             throw InvalidArgument(
                 text("gradients: of: expected a function that returns (value, d_logits), it "
@@ -206,12 +205,12 @@ public:
         const auto pair = py::reinterpret_borrow<py::tuple>(result);
         const auto derivative = Floats::ensure(pair[1]);
         if (!derivative) throw py::error_already_set();
-        if (derivative.ndim() != 2 || derivative.shape(0) != given.shape(0) ||
-            derivative.shape(1) != given.shape(1))
-            throw InvalidArgument(text(
-                "gradients: of: expected d_logits of the shape of the "
-                "logits, ",
-                shape_text(given), "; the function returned the shape ", shape_text(derivative)));
+        // Not with the shape of the array passed to the function, which may have changed it.
+        if (derivative.ndim() != 2 || derivative.shape(0) != n_rows ||
+            derivative.shape(1) != n_vocab)
+            throw InvalidArgument(
+                text("gradients: of: expected d_logits of the shape of the logits, (", n_rows, ", ",
+                     n_vocab, "); the function returned the shape ", shape_text(derivative)));
         std::copy_n(derivative.data(), gradient.size(), gradient.data());
         return to_double("of: value", pair[0]);
     }

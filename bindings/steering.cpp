@@ -106,14 +106,15 @@ public:
         const py::gil_scoped_acquire locked;
         const std::vector<py::ssize_t> sizes(shape.dims.begin(), shape.dims.begin() + shape.rank);
         const py::array_t<float> given = take_vector(std::vector(rows.begin(), rows.end()), sizes);
+        const std::string expected = shape_text(given);  // the function may change the array
         const py::object returned = function_(given);
         if (returned.is_none())
             throw py::type_error(text(
                 "edit: the function returned None; it must return the rows, an array of shape ",
-                shape_text(given), ", also if it changes them in place"));
+                expected, ", also if it changes them in place"));
         const Floats result = float_array("edit", returned);
         if (std::vector(result.shape(), result.shape() + result.ndim()) != sizes)
-            throw InvalidArgument(text("edit: expected an array of shape ", shape_text(given),
+            throw InvalidArgument(text("edit: expected an array of shape ", expected,
                                        ", the function returned ", shape_text(result)));
         std::copy_n(result.data(), rows.size(), rows.data());
     }

@@ -233,6 +233,22 @@ def test_an_error_leaves_the_context_as_it_was(tiny, message):
         assert same_bits(feed(ctx, IDS)[3:], rest)
 
 
+def test_d_logits_has_the_shape_of_the_logits_as_they_were_passed(tiny):
+    """A function may change its array in place. Fewer elements must not be read as more."""
+
+    def halve(logits):
+        logits.dtype = np.float64
+        return 1.0, logits
+
+    message = r"the logits, \(7, 288\); the function returned the shape \(7, 144\)"
+    with (
+        plait.Context(tiny, n_ctx=64) as ctx,
+        ctx.gradients("*", of=halve),
+        pytest.raises(ValueError, match=message),
+    ):
+        feed(ctx, IDS)
+
+
 def test_calls_without_a_gradient_change_nothing(tiny):
     with (
         plait.Context(tiny, n_ctx=64, n_batch=16, n_ubatch=4) as ctx,
