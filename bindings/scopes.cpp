@@ -44,17 +44,27 @@ private:
     std::unique_lock<std::recursive_mutex> lock_;
 };
 
-// Waits for the turn of this thread. Throws InvalidArgument within a call of the context of an open
-// scope, whose end another thread may wait for.
-template <typename Scope>
-Turn turn_of(const Scope& scope) {
-    if (scope.open) {
-        const CallGuard is_outside(scope.shared->fixed());
-    }
+// Base of the objects. Each has enter() and exit(), which threads call in turns; exit() is only called
+// while the object is open.
+struct Scope : ZeroInitialized {
+    std::shared_ptr<SharedContext> shared;
+    bool open = false;
+    std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>();
+};
+
+// Waits for the turn of this thread to enter or to exit. Throws InvalidArgument within a call of the
+// context, whose end another thread may wait for.
+Turn turn_outside_calls(const Scope& scope) {
+    { const CallGuard is_outside(scope.shared->fixed()); }
     return Turn(*scope.mutex);
 }
 
-struct PyCapture : ZeroInitialized {
+// Waits for the turn of this thread to read. An open scope cannot be read within a call.
+Turn turn_of(const Scope& scope) {
+    return scope.open ? turn_outside_calls(scope) : Turn(*scope.mutex);
+}
+
+struct PyCapture : Scope {
     PyCapture() = default;
     PyCapture(PyCapture&&) = default;
     PyCapture& operator=(PyCapture&&) = delete;
@@ -64,12 +74,9 @@ struct PyCapture : ZeroInitialized {
             [shared = shared] { shared->call([](Context& c) { return c.stop_capture(); }); });
     }
 
-    std::shared_ptr<SharedContext> shared;
     std::vector<std::string> names;
-    bool open = false;
     std::deque<CapturedCall> taken;  // not yet converted to arrays
     py::object calls;                // a list, created on first use
-    std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>();
 };
 
 PyCapture make_capture(const ContextObject& context, const py::typing::List<Text>& names) {
@@ -122,16 +129,14 @@ private:
     py::object function_;
 };
 
-PyCapture& enter(PyCapture& self) {
-    const std::shared_ptr<SharedContext>& shared = initialized(self.shared);
-    const Turn turn = turn_of(self);
+void enter(PyCapture& self) {
     const py::object function =
         py::getattr(py::cast(self, py::return_value_policy::reference), "_sink", py::none());
     std::shared_ptr<FunctionSink> sink;
     if (!function.is_none()) sink = std::make_shared<FunctionSink>(function);
     // Nothing that allocates may follow start_capture() before `open` is set.
     std::vector<std::string> started =
-        shared->session([names = self.names, &sink](Session& s) mutable {
+        self.shared->session([names = self.names, &sink](Session& s) mutable {
             names = s.start_capture(names, sink);
             if (sink) sink->names.swap(names);
             return std::move(names);
@@ -142,21 +147,17 @@ PyCapture& enter(PyCapture& self) {
     try {
         self.names = sink ? sink->names : std::move(started);
     } catch (...) {
-        shared->call([](Context& c) { c.stop_capture(); });
+        self.shared->call([](Context& c) { c.stop_capture(); });
         self.open = false;
         throw;
     }
-    return self;
 }
 
 void take(PyCapture& self, std::vector<CapturedCall> calls) {
     for (CapturedCall& call : calls) self.taken.push_back(std::move(call));
 }
 
-void exit(PyCapture& self, const Any&, const Any&, const Any&) {
-    if (!self.open) return;
-    const Turn turn = turn_of(self);
-    if (!self.open) return;  // closed by another thread meanwhile
+void exit(PyCapture& self) {
     // The sink is destroyed here, with the GIL.
     StoppedCapture stopped = self.shared->call([](Context& c) { return c.stop_capture(); });
     take(self, std::move(stopped.calls));
@@ -219,7 +220,7 @@ private:
     py::object function_;
 };
 
-struct PyGradients : ZeroInitialized {
+struct PyGradients : Scope {
     PyGradients() = default;
     PyGradients(PyGradients&&) = default;
     PyGradients& operator=(PyGradients&&) = delete;
@@ -238,12 +239,9 @@ struct PyGradients : ZeroInitialized {
         for (GradientCall& call : found) taken.push_back(std::move(call));
     }
 
-    std::shared_ptr<SharedContext> shared;
     std::vector<std::string> names;
-    bool open = false;
     std::deque<GradientCall> taken;  // not yet converted to arrays
     py::object calls, losses;        // lists, created on first use
-    std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>();
 };
 
 PyGradients make_gradients(const ContextObject& context, const py::typing::List<Text>& names) {
@@ -253,9 +251,7 @@ PyGradients make_gradients(const ContextObject& context, const py::typing::List<
     return gradients;
 }
 
-PyGradients& enter(PyGradients& self) {
-    initialized(self.shared);
-    const Turn turn = turn_of(self);
+void enter(PyGradients& self) {
     const auto loss = std::make_shared<FunctionLoss>(
         py::cast(self, py::return_value_policy::reference).attr("_of"));
     self.names =
@@ -263,14 +259,9 @@ PyGradients& enter(PyGradients& self) {
     self.taken.clear();
     self.calls = self.losses = py::object();
     self.open = true;
-    return self;
 }
 
-void exit(PyGradients& self, const Any&, const Any&, const Any&) {
-    if (!self.open) return;
-    const Turn turn = turn_of(self);
-    if (self.open) self.stop();
-}
+void exit(PyGradients& self) { self.stop(); }
 
 // Converts the calls since the last use to Python objects.
 void convert(PyGradients& self) {
@@ -290,12 +281,12 @@ void convert(PyGradients& self) {
     }
 }
 
-struct PyEdit : ZeroInitialized {
+struct PyEdit : Scope {
     PyEdit() = default;
     PyEdit(PyEdit&&) = default;
     PyEdit& operator=(PyEdit&&) = delete;
     ~PyEdit() {
-        if (!shared || number == 0) return;
+        if (!shared || !open) return;
         shared->close_from_destructor(
             [shared = shared, number = number] { stop(*shared, number); });
     }
@@ -304,12 +295,11 @@ struct PyEdit : ZeroInitialized {
         const auto edit = shared.call([number](Context& c) { return c.stop_edit(number); });
     }
 
-    std::shared_ptr<SharedContext> shared;
     std::string name;
     RowChange change = RowChange::add;
     std::optional<std::vector<SequenceRef>> sequences;  // nullopt: all
     std::function<RowSelection(std::optional<std::vector<SequenceId>>)> select;
-    uint64_t number = 0;  // of the started edit; 0 if none
+    uint64_t number = 0;  // of the edit, while it is open
 };
 
 RowChange to_change(const Text& mode) {
@@ -395,25 +385,23 @@ std::shared_ptr<const ValueEdit> value_edit(const PyEdit& self, py::handle what)
     return edit;
 }
 
-PyEdit& enter(PyEdit& self) {
-    initialized(self.shared);
-    if (self.number != 0)
-        throw InvalidArgument(
-            text("edit: this edit of ", self.name, " is active; leave its `with` block first"));
+void enter(PyEdit& self) {
     check_sequences(self);
     auto edit = value_edit(self, py::cast(self, py::return_value_policy::reference).attr("_what"));
+    if (self.open)  // checked last: converting the array can run code that enters this edit
+        throw InvalidArgument(
+            text("edit: this edit of ", self.name, " is active; leave its `with` block first"));
     self.number = self.shared->session(
         [name = self.name, &edit](Session& s) { return s.start_edit(name, edit); });
-    return self;
+    self.open = true;
 }
 
-void exit(PyEdit& self, const Any&, const Any&, const Any&) {
-    if (self.number == 0) return;
+void exit(PyEdit& self) {
     PyEdit::stop(*self.shared, self.number);
-    self.number = 0;
+    self.open = false;
 }
 
-struct PyTrace : ZeroInitialized {
+struct PyTrace : Scope {
     PyTrace() = default;
     PyTrace(PyTrace&&) = default;
     PyTrace& operator=(PyTrace&&) = delete;
@@ -423,8 +411,6 @@ struct PyTrace : ZeroInitialized {
             [shared = shared] { shared->call([](Context& c) { c.take_trace(); }); });
     }
 
-    std::shared_ptr<SharedContext> shared;
-    bool open = false;
     std::optional<std::vector<TracedNode>> nodes;  // of the last trace, until taken() returns them
 };
 
@@ -434,15 +420,12 @@ PyTrace make_trace(const ContextObject& context) {
     return trace;
 }
 
-PyTrace& enter(PyTrace& self) {
-    initialized(self.shared)->session([](Session& s) { s.start_trace(); });
+void enter(PyTrace& self) {
+    self.shared->session([](Session& s) { s.start_trace(); });
     self.open = true;
-    return self;
 }
 
-void exit(PyTrace& self, const Any&, const Any&, const Any&) {
-    initialized(self.shared);
-    if (!self.open) return;
+void exit(PyTrace& self) {
     self.nodes = self.shared->call([](Context& c) { return c.take_trace(); });
     self.open = false;
 }
@@ -458,11 +441,25 @@ py::typing::Optional<py::typing::List<Traced>> taken(PyTrace& self) {
 }
 
 template <typename T>
+T& enter_in_turn(T& self) {
+    initialized(self.shared);
+    const Turn turn = turn_outside_calls(self);
+    enter(self);
+    return self;
+}
+
+template <typename T>
+void exit_in_turn(T& self, const Any&, const Any&, const Any&) {
+    if (!self.open) return;
+    const Turn turn = turn_outside_calls(self);
+    if (self.open) exit(self);  // unless another thread has meanwhile
+}
+
+template <typename T>
 py::class_<T> scope(py::module_& m, const char* name, const char* doc) {
     py::class_<T> result(m, name, doc);
-    result.def("__enter__", static_cast<T& (*)(T&)>(&enter), py::return_value_policy::reference)
-        .def("__exit__", static_cast<void (*)(T&, const Any&, const Any&, const Any&)>(&exit),
-             py::arg("kind"), py::arg("error"), py::arg("trace"));
+    result.def("__enter__", &enter_in_turn<T>, py::return_value_policy::reference)
+        .def("__exit__", &exit_in_turn<T>, py::arg("kind"), py::arg("error"), py::arg("trace"));
     return result;
 }
 
@@ -538,7 +535,7 @@ Each value is a float32 ndarray of shape (n_rows, ...). Values that a call did n
              py::arg("context"), py::arg("name"), py::arg("mode"), py::arg("sequences"),
              py::arg("positions"))
         .def_property_readonly(
-            "number", [](const PyEdit& self) { return self.number; },
+            "number", [](const PyEdit& self) { return self.open ? self.number : 0; },
             "0 outside of a `with` block. Inside, larger than that of every edit opened earlier.")
         .def_property_readonly(
             "name",

@@ -211,6 +211,18 @@ def test_a_sequence_that_threads_close_is_closed_once(model):
                 seq.close()
 
 
+def decode_slowly(ctx, held):
+    """Decode token 5 of sequence 1; `held` is set while the call holds the context, for a while."""
+
+    def hold(rows):
+        held.set()
+        time.sleep(0.1)
+        return rows
+
+    with ctx.edit("l_out.0", hold):
+        ctx.decode(plait.Batch.from_arrays([5], None, [1], [True]))
+
+
 def test_a_transaction_is_entered_once(model):
     """The threads enter while another one holds the context, and go on when it lets go."""
     with plait.Context(model, n_ctx=64, n_seq_max=2) as ctx:
@@ -220,15 +232,6 @@ def test_a_transaction_is_entered_once(model):
             held = threading.Event()
             entered = []
 
-            def hold(rows, held=held):
-                held.set()
-                time.sleep(0.1)
-                return rows
-
-            def decode(hold=hold):
-                with ctx.edit("l_out.0", hold):
-                    ctx.decode(plait.Batch.from_arrays([5], None, [1], [True]))
-
             def enter(transaction=transaction, entered=entered, held=held):
                 held.wait()
                 try:
@@ -237,13 +240,38 @@ def test_a_transaction_is_entered_once(model):
                 except ValueError as error:
                     assert "entered before" in str(error)  # noqa: PT017
 
-            in_threads(decode, *[enter] * (N_THREADS - 1))
+            in_threads(partial(decode_slowly, ctx, held), *[enter] * (N_THREADS - 1))
             assert entered == [True]
             assert not transaction.open
         with ctx.transaction() as outer:  # no other transaction was left open
             ctx.kv.clear()
             outer.rollback()
         assert ctx.kv.seq_len(1) == 1
+
+
+def test_an_edit_is_entered_once(model):
+    """As a transaction. An edit that a second thread starts as well never ends."""
+    with plait.Context(model, n_ctx=64, n_seq_max=2) as ctx:
+        for _ in range(5):
+            ctx.kv.clear()
+            rows = []
+            edit = ctx.edit("l_out.1", lambda given, rows=rows: rows.append(given) or given)
+            held, refused = threading.Event(), threading.Semaphore(0)
+
+            def enter(edit=edit, held=held, refused=refused):
+                held.wait()
+                try:
+                    with edit:
+                        for _ in range(N_THREADS - 2):
+                            assert refused.acquire(timeout=5)
+                except ValueError as error:
+                    assert "is active; leave its `with` block first" in str(error)  # noqa: PT017
+                    refused.release()
+
+            in_threads(partial(decode_slowly, ctx, held), *[enter] * (N_THREADS - 1))
+            rows.clear()
+            ctx.decode(plait.Batch.from_arrays([5], None, [0], [True]))
+            assert rows == []
 
 
 def test_threads_change_the_level_of_the_logger(model):
