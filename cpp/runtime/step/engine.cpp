@@ -193,10 +193,23 @@ void Engine::add_inputs(std::span<const InputId> ids, uint64_t bytes) {
         if (!layout.has(id)) layout.add(id, bytes);
     if (layout.bytes() == input_layout_.bytes()) return;
     DeviceBuffers larger = devices_.allocate_inputs(layout.bytes());
-    std::memcpy(larger.host(), inputs_.host(), input_layout_.bytes());
+    std::vector<InputRange> kept = inputs_to_keep();
+    for (const InputRange& range : kept)
+        std::memcpy(larger.host() + range.offset, inputs_.host() + range.offset, range.bytes);
     inputs_ = std::move(larger);
-    record_written({0, input_layout_.bytes()});
+    written_ = std::move(kept);
+    has_edit_rows_ = false;
     input_layout_ = std::move(layout);
+}
+
+// Returns the inputs that are not written again before each run. All others are most of the buffer,
+// of which few bytes were ever used: copying them would make them resident.
+std::vector<Engine::InputRange> Engine::inputs_to_keep() const {
+    std::vector<InputRange> ranges;
+    for (const InputField field : {InputField::adapter_scale, InputField::control})
+        for (InputId id{field, 0}; input_layout_.has(id); ++id.group)
+            ranges.push_back({input_layout_.offset(id), input_layout_.capacity(id)});
+    return ranges;
 }
 
 void Engine::use_adapters(BySequence<std::vector<ScaledAdapter>> adapters) {

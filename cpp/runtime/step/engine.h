@@ -143,6 +143,7 @@ private:
     // Adds inputs 0 to n - 1 of `field` to the layout, except those that it already has.
     void add_inputs(InputField field, size_t n, uint64_t bytes);
     void add_inputs(std::span<const InputId> ids, uint64_t bytes);
+    std::vector<InputRange> inputs_to_keep() const;
 
     std::shared_ptr<const LoadedModel> model_;
     DeviceSet devices_;

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import plait
 import pytest
 from python.drive import UNDER_ASAN, batch, tokens
@@ -56,6 +57,23 @@ def test_a_hundred_thousand_steps_take_no_memory(step, record_property):  # G17
     grown = grown_kib(step, 10_000, 90_000)
     record_property("figure", f"{grown} KiB between step 10,000 and step 100,000")
     assert grown <= 64
+
+
+@pytest.mark.skipif(UNDER_ASAN, reason="counts memory that was never used")
+def test_steering_takes_no_memory_for_the_inputs_of_larger_steps(tiny):
+    """The inputs of the largest step take 500 MB of addresses. New ones are added without copying those."""
+    options = {"n_ctx": 32768, "n_seq_max": 1024, "kv_cells": 32768, "threads": 1}
+    with plait.Context(tiny, **options) as ctx:
+        assert ctx.compute_bytes > 500e6
+        ctx.decode(batch(([5], 0), logits="last"))
+
+        def steer() -> None:
+            ctx.set_control_vector(np.ones((tiny.n_layer, tiny.n_embd), np.float32))
+            with ctx.edit("l_out.0", np.ones(tiny.n_embd, np.float32)):
+                ctx.kv.clear()
+                ctx.decode(batch(([5], 0), logits="last"))
+
+        assert grown_kib(steer, 0, 1) < 32 * 1024
 
 
 def refused_load(path: Path) -> None:

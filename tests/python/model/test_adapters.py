@@ -4,6 +4,7 @@ without new plans.
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -137,6 +138,34 @@ def test_swapping_builds_no_plan_after_the_second_use(case):
                 ctx.set_lora(adapters)
                 step()
         assert ctx.stats.plans_built == built
+
+
+def test_adapters_control_vectors_and_edits_in_any_order(case):
+    """The first of each kind enlarges the buffer of inputs, where the values of the others stay."""
+    model, rng = case.model, np.random.default_rng(3)
+    adapter = case.adapter("order", lora_models.matrices(case.weights), seed=6)
+    vector = rng.normal(size=(model.n_layer, model.n_embd)).astype(np.float32)
+    row = rng.normal(size=model.n_embd).astype(np.float32)
+
+    def logits(order):
+        with context(model) as ctx:
+            edit = ctx.edit("l_out.0", row)
+            change = {
+                "adapter": lambda: ctx.set_lora({adapter: 0.7}),
+                "control": lambda: ctx.set_control_vector(vector, 0),
+                "edit": edit.__enter__,
+            }
+            for kind in order:
+                change[kind]()
+                ctx.kv.clear()
+                got = feed(ctx, IDS).copy()
+            edit.__exit__(None, None, None)
+        return got
+
+    first, *others = [
+        logits(order) for order in itertools.permutations(["adapter", "control", "edit"])
+    ]
+    assert all(same_bits(first, other) for other in others)
 
 
 def test_contexts_of_one_model_have_separate_adapters(case, plain):
