@@ -746,7 +746,8 @@ class Context:
         Set the adapters for all later calls: y = W x + sum of scale * B A x.
 
         Replaces the previous adapters. Changing only the scales, or returning to an earlier set, builds no
-        plan. Cached keys and values do not change.
+        plan. Cached keys and values do not change. The context keeps every adapter that it has used in
+        memory until it is closed.
 
         Sequences may use different adapters in one call. On the CPU, the results of a sequence have the same
         bits as if it were decoded alone with the same adapters. A fork starts with the adapters of
