@@ -115,7 +115,8 @@ class _Replay:
             tuple[Any, dict[int, Any]]
         ] = []  # with the handles at the beginning
         self._own: dict[str, Callable[..., object]] = {
-            "open": self._open, "close": self._close, "edit": self._edit, "end_edit": self._end_edit,
+            "open": self._open, "close": self._close, "delete": self._delete,
+            "edit": self._edit, "end_edit": self._end_edit,
             "transaction": self._begin, "commit": self._commit, "rollback": self._roll_back,
         }  # fmt: skip
 
@@ -158,6 +159,17 @@ class _Replay:
 
     def _close(self, sequence: Any) -> None:
         self._decoded.handles.pop(sequence).close()
+
+    def _delete(self, sequence: Any) -> None:
+        """Delete a sequence but keep its cells: a rollback restores the cells of an object that is gone."""
+        handle = self._decoded.handles[sequence]
+        for handles in (self._decoded.handles, *(each for _, each in self._transactions)):
+            if handles.get(sequence) is handle:
+                del handles[sequence]
+        ctx: Any = self._ctx
+        with ctx.transaction() as transaction:
+            del handle
+            transaction.rollback()
 
     def _edit(self, number: Any, what: Any, seq: Any, positions: Any, **args: Any) -> None:
         ids = None if seq is None else [self._decoded.sequence(each) for each in seq]

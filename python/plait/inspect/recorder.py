@@ -99,15 +99,16 @@ class Recorder:
                 self._unsure = None
             else:
                 self._handles = {i: None for i in range(ctx.n_seq_max) if self._is_open(i)}
-            header = {
-                "plait": {k: _core.build_info()[k] for k in ("version", "commit", "compiler")},
-                "isa": ctx.isa, "devices": _devices(ctx), "options": self._options(receipt),
-                "sequences": sorted(self._handles), "state": None,
-            }  # fmt: skip
             before = [(name, *given) for name in _STEERING if (given := ctx._steering[name])]
             # The state comes last, because it can only be loaded with the adapters and vectors that it was made with.
             if (state := self._state()) is not None:
                 before.append(("kv.from_bytes", (state,), {}))
+            header = {
+                "plait": {k: _core.build_info()[k] for k in ("version", "commit", "compiler")},
+                "isa": ctx.isa, "devices": _devices(ctx), "options": self._options(receipt),
+                # Saving the state for a nested recording notes the sequences that were closed until then.
+                "sequences": sorted(self._handles), "state": None,
+            }  # fmt: skip
             for name, args, kwargs in before:
                 entry, problem = self._encoded(name, args, kwargs, [receipt])
                 receipt.calls.append(entry)
@@ -375,8 +376,7 @@ class Recorder:
         for seq, handle in list(self._handles.items()):
             alive = self._is_open(seq) if handle is None else _is_alive(handle)
             if seq == reopened or not alive:
-                del self._handles[seq]
-                self._add(self._receipts, "close", {"sequence": seq})
+                self._note_closed(seq, handle)
         open_edits = self._open_edits()
         numbers = [edit.number for edit in open_edits]
         for number in self._edits:
@@ -386,6 +386,17 @@ class Recorder:
             if edit.number not in self._edits:
                 self._add_edit(self._receipts, edit)
         self._edits = numbers
+
+    def _note_closed(self, seq: int, handle: weakref.ref[_core.SequenceHandle] | None) -> None:
+        """Record that a sequence was closed, or deleted in a transaction whose rollback restored its cells."""
+        del self._handles[seq]
+        kept = not self._is_open(seq) and self._holds_cells(seq)
+        if kept:
+            # The rollback of an outer transaction cannot reopen it either.
+            for _, handles in self._transactions:
+                if seq in handles and handles[seq] is handle:
+                    del handles[seq]
+        self._add(self._receipts, "delete" if kept else "close", {"sequence": seq})
 
     def _open_edits(self) -> list[Edit]:
         found = [
@@ -413,6 +424,9 @@ class Recorder:
         except ValueError:
             return not self._ctx.closed
         return False
+
+    def _holds_cells(self, seq: int) -> bool:
+        return not self._ctx.closed and self._ctx.kv.seq_pos_max(seq) >= 0
 
     # --- calls that name files or other contexts ------------------------------------------------------
 

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plait.inspect.receipt import _checksum
+from plait.inspect.recorder import Recorder
 from python.drive import batch, feed, tokens
 
 from python import lora_models
@@ -350,6 +351,37 @@ def test_a_transaction_that_is_deleted_while_open_is_undone_again(
         plait.verify(saved(receipt, tmp_path), tiny)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_sequence_that_is_deleted_in_a_transaction_keeps_its_cells_after_the_rollback(
+    tiny: plait.Model, tmp_path: Path, before: bool, closed: bool, depth: int
+) -> None:
+    """The rollback restores the cells, but nothing can reopen an object that is gone."""
+    with context(tiny) as plain:
+        ctx: Any = plain
+        held = [ctx.sequence()] if before else []
+        with ctx.record() as receipt:
+            held = held or [ctx.sequence()]
+            feed(ctx, tokens(5), seq=held[0])
+            with contextlib.suppress(KeyError), contextlib.ExitStack() as blocks:
+                for _ in range(depth):
+                    transaction = blocks.enter_context(ctx.transaction())
+                if closed:
+                    held[0].close()
+                    feed(ctx, tokens(2), seq=1)
+                held.clear()
+                transaction.rollback()
+                feed(ctx, tokens(3, seed=1), seq=0)
+                raise KeyError
+            feed(ctx, tokens(3, seed=2), seq=0)
+            assert ctx.kv.seq_len(0) == (11 if depth == 1 else 8)
+        assert receipt.problem is None
+        names = [call["call"] for call in receipt.calls]
+        assert (names.count("rollback"), names.count("delete")) == (depth, 1)
+        plait.verify(saved(receipt, tmp_path), tiny)
+
+
 @pytest.mark.parametrize("when", [1, 2], ids=["while it is encoded", "while it runs"])
 def test_a_transaction_that_is_deleted_in_a_call(
     tiny: plait.Model, tmp_path: Path, when: int
@@ -539,6 +571,26 @@ def test_recordings_nest(tiny: plait.Model, tmp_path: Path) -> None:
         plait.verify(saved(receipt, tmp_path), tiny)
     with pytest.raises(ValueError, match=r"call ctx\.record\(\) again"):
         inner.__enter__()
+
+
+def test_a_sequence_that_is_deleted_while_a_nested_recording_begins(
+    tiny: plait.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with context(tiny) as ctx, ctx.record() as outer:
+        deleted = [ctx.sequence()]
+        feed(ctx, tokens(4), seq=deleted[0])
+        feed(ctx, tokens(3), seq=1)
+        options_of = Recorder._options
+
+        def options(self: Recorder, receipt: plait.Receipt) -> dict[str, Any]:
+            deleted.clear()
+            return options_of(self, receipt)
+
+        monkeypatch.setattr(Recorder, "_options", options)
+        with ctx.record() as inner:
+            feed(ctx, tokens(3, seed=1), seq=ctx.sequence())
+    for receipt in (inner, outer):
+        plait.verify(saved(receipt, tmp_path), tiny)
 
 
 def test_threads_are_recorded_in_their_order(tiny: plait.Model, tmp_path: Path) -> None:
