@@ -120,7 +120,13 @@ class _Guard:
         self._control = _Texts.of(control, frozenset(), "")
         self._all = _Texts.of(control, defined, source)
         taken = {*source, *_characters([messages, tools])}
-        self.mark = next(chr(code) for code in _PRIVATE_USE if chr(code) not in taken)
+        mark = next((chr(code) for code in _PRIVATE_USE if chr(code) not in taken), None)
+        if mark is None:
+            raise ValueError(
+                f"render: the messages contain all {len(_PRIVATE_USE)} private-use characters from U+E001 to U+F8FF; "
+                "at least one must be unused; remove one of them"
+            )
+        self.mark = mark
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return a message whose special tokens are broken. The role is not changed."""

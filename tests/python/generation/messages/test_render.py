@@ -151,6 +151,18 @@ def test_arguments_are_objects_for_the_template(data_dir, tmp_path):
     assert message.to_dict()["reasoning_content"] == "why"
 
 
+def test_messages_with_all_private_use_characters(tmp_path):
+    """One of them must be unused, for the mark that breaks special tokens."""
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = plait.Model(
+        gguf_writer.write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights())
+    )
+    every = "".join(map(chr, range(0xE000, 0xF900)))
+    with pytest.raises(ValueError, match="all 6399 private-use characters from U\\+E001 to"):
+        render(model, [{"role": "user", "content": every}], template=JOINED)
+    assert render(model, [{"role": "user", "content": every[:-1]}], template=JOINED)
+
+
 def test_a_template_of_the_caller_and_wrong_messages(tmp_path):
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
     model = plait.Model(
