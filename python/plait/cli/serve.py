@@ -102,8 +102,10 @@ def run(args: argparse.Namespace) -> int:
         except UnsupportedError as error:
             sys.stderr.write(f"plait serve: only embeddings are served: {error}\n")
         name = Path(args.model).stem if Path(args.model).is_file() else args.model
-        key, origins = args.api_key, args.allow_origin
-        app = create_app(model, engine, name=name, api_key=key, template=template, origins=origins)
+        app = create_app(
+            model, engine, name=name, api_key=args.api_key, template=template, origins=args.allow_origin,
+            n_ctx=args.n_ctx,
+        )  # fmt: skip
         config = uvicorn.Config(
             app, log_level="warning", timeout_graceful_shutdown=10, timeout_keep_alive=_KEEP_ALIVE
         )

@@ -6,18 +6,19 @@ import math
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from plait._core import Batch
-from plait.arguments import flag, string
+from plait.arguments import flag, integer, string
 from plait.closeable import Closeable
 from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.reranking import answer_ids, pair_ids, question_ids, yes_minus_no
 from plait.evaluation.texts import Text, text_list, token_ids
+from plait.generation.prompts import require_fit
 from plait.model import Model
 from plait.progress import Progress, ProgressOption, check_progress
 
@@ -43,11 +44,12 @@ class Embedder(Closeable):
         normalize: Divide each embedding by its Euclidean length. Scores are never divided.
         pooling: "mean", "cls", "last" or "rank" (scores of the model's head). "auto": the type in the file, or the mean
             if the file has none. For a Context: "auto" or the pooling of the context.
-        truncate: Cut longer texts to the training length of the model.
+        truncate: Cut longer texts to the training length of the model, or to `n_ctx` if that is smaller.
+        n_ctx: Max tokens of a text, or of a query with a document. None: as many as the model and a given Context take.
 
     Raises:
         TypeError: An argument has the wrong type.
-        ValueError: `pooling` is "none", or differs from that of a given Context.
+        ValueError: `pooling` is "none", or differs from that of a given Context; or `n_ctx` is below 1.
 
     Example:
         with plait.Embedder(model) as embedder:
@@ -61,11 +63,13 @@ class Embedder(Closeable):
         pooling: str = "auto",
         *,
         truncate: bool = False,
+        n_ctx: SupportsIndex | None = None,
     ) -> None:
         self.model = model_of(model, "Embedder")
         self.normalize = flag(normalize, "Embedder: normalize")
         self.pooling = string(pooling, "Embedder: pooling")
         self.truncate = flag(truncate, "Embedder: truncate")
+        self.n_ctx = None if n_ctx is None else integer(n_ctx, "Embedder: n_ctx", 1)
         if pooling == "none":
             raise ValueError('Embedder: pooling is "none"; it must give one embedding per text')
         self._given = model if isinstance(model, Context) else None
@@ -171,6 +175,9 @@ class Embedder(Closeable):
                 f"embeddings with embed(), or use a reranking model"
             )
         questions = [question_ids(self.model, query, text, instruction) for text in texts]
+        if self.n_ctx is not None:
+            for i, question in enumerate(questions):
+                require_fit(question, self.n_ctx, f"rerank: document {i} with the query")
         with self._lock, Progress(progress, len(texts), "document") as bar:
             self._check_open()
             owner = self._engine or self._given or self.model
@@ -212,7 +219,7 @@ class Embedder(Closeable):
     ) -> tuple[Rows, str]:
         """Return the pooled output of each text, and the kind of pooling."""
         check_progress(progress, function)
-        ids = _fitting(self.model, ids, self.truncate, function)
+        ids = self._fitting(ids, function)
         rows: dict[int, Rows] = {}
         with self._lock, Progress(progress, len(ids), "text") as bar:
             self._check_open()
@@ -229,6 +236,22 @@ class Embedder(Closeable):
                     bar.update(len(group))
             return np.stack([rows[i] for i in range(len(ids))]), ctx.pooling
 
+    def _fitting(self, texts: list[list[int]], function: str) -> list[list[int]]:
+        """Cut texts to what fits if `truncate`; else raise ValueError for those that are too long."""
+        trained = self.model.n_ctx_train
+        if self.truncate:
+            limit = min((n for n in (trained, self.n_ctx) if n), default=None)
+            return [_cut(self.model, text, limit) for text in texts] if limit else texts
+        for i, text in enumerate(texts):
+            if self.n_ctx is not None:
+                require_fit(text, self.n_ctx, f"{function}: text {i}")
+            if trained and len(text) > trained and "position_embd.weight" in self.model.tensors:
+                raise ValueError(
+                    f"{function}: text {i} has {len(text)} tokens, but this model has positions for {trained}; pass "
+                    "truncate=True to cut it"
+                )
+        return texts
+
     def _context(self, longest: int, pooling: str, function: str) -> Context:
         """Return a context with room for a text of `longest` tokens."""
         if self._given is not None:
@@ -236,7 +259,7 @@ class Embedder(Closeable):
         ctx = self._made.get(pooling)
         if ctx is None or min(ctx.n_batch, ctx.n_ctx) < longest:
             if ctx is not None:
-                ctx.close()
+                self._made.pop(pooling).close()  # first, because creating another one can fail
             ctx = self._made[pooling] = _embedding_context(self.model, longest, pooling)
         return ctx
 
@@ -280,24 +303,6 @@ def embed(
 def has_head(model: Model) -> bool:
     """Return whether a model has a classification head."""
     return not model.tensors.keys().isdisjoint(("cls.weight", "cls.output.weight"))
-
-
-def _fitting(
-    model: Model, texts: list[list[int]], truncate: bool, function: str
-) -> list[list[int]]:
-    """Cut texts to the training length if `truncate`; else raise ValueError for those without a position."""
-    limit = model.n_ctx_train
-    if not limit:
-        return texts
-    if truncate:
-        return [_cut(model, text, limit) for text in texts]
-    for i, text in enumerate(texts):
-        if len(text) > limit and "position_embd.weight" in model.tensors:
-            raise ValueError(
-                f"{function}: text {i} has {len(text)} tokens, but this model has positions for {limit}; pass "
-                "truncate=True to cut it"
-            )
-    return texts
 
 
 def _cut(model: Model, text: list[int], limit: int) -> list[int]:

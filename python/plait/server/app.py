@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _MAX_BODY: Final = 16 << 20  # bytes
 _MAX_TEXTS: Final = 2048  # texts per request for embeddings
+_MAX_TEXT: Final = 16384  # tokens of such a text, if neither the server nor the model has a limit
 _GAUGES: Final = {
     "n_active": "Running requests",
     "n_queued": "Waiting requests",
@@ -60,6 +61,7 @@ def create_app(
     api_key: str | None = None,
     template: str | None = None,
     origins: Sequence[str] = (),
+    n_ctx: int | None = None,
 ) -> Starlette:
     """Return an ASGI application that serves a model.
 
@@ -70,8 +72,10 @@ def create_app(
         api_key: Key that requests to /v1 must have. None: no key is required.
         template: Text of a Jinja template to use instead of that of the file.
         origins: Origins whose pages may use the server from a browser; "*" allows all.
+        n_ctx: Max tokens of a text to embed, or of a query with a document. None: n_ctx of the engine; without an
+            engine, the training length of the model.
     """
-    return _Server(model, engine, name, api_key, template).app(origins)
+    return _Server(model, engine, name, api_key, template, n_ctx).app(origins)
 
 
 class _Server:
@@ -82,13 +86,14 @@ class _Server:
         name: str,
         api_key: str | None,
         template: str | None,
+        n_ctx: int | None,
     ) -> None:
         self._model = model
         self._engine = engine
         self._name = name
         self._key = api_key
         self._template = template
-        self._embedder = Embedder(model)
+        self._embedder = Embedder(model, n_ctx=_longest_text(model, engine, n_ctx))
         # Embeddings, reranking and log-probabilities of prompts need contexts besides the engine's.
         # This lock lets one of them run at a time, which limits the memory for such contexts.
         self._beside = asyncio.Lock()
@@ -457,6 +462,14 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             await self._events.aclose()
+
+
+def _longest_text(model: Model, engine: Engine | None, n_ctx: int | None) -> int:
+    """Return the max number of tokens of a text to embed."""
+    if n_ctx is None:
+        n_ctx = (model.n_ctx_train or _MAX_TEXT) if engine is None else engine.ctx.n_ctx
+    has_table = model.n_ctx_train and "position_embd.weight" in model.tensors
+    return min(n_ctx, model.n_ctx_train) if has_table else n_ctx
 
 
 def _gauge(engine: Engine | None, key: str) -> float:

@@ -3,6 +3,7 @@
 import numpy as np
 import plait
 import pytest
+from plait.evaluation import embedding
 from plait.evaluation.reranking import answer_ids, pair_ids, question_ids
 from python.drive import feed
 from python.model.test_encoders import SENTENCES, head_weights, tiny_bert
@@ -48,6 +49,41 @@ def test_a_longer_text_than_before_gets_room(tiny):
         short = embedder.embed([[5, 6, 7]])
         embedder.embed([[5] * 700])
         np.testing.assert_array_equal(embedder.embed([[5, 6, 7]]), short)
+
+
+def test_a_context_that_cannot_be_created_is_tried_again(tiny, monkeypatch):
+    create = embedding._embedding_context
+
+    def create_small(model, longest, pooling):
+        if longest > 600:
+            raise MemoryError
+        return create(model, longest, pooling)
+
+    monkeypatch.setattr(embedding, "_embedding_context", create_small)
+    with plait.Embedder(tiny) as embedder:
+        short = embedder.embed([[5, 6, 7]])
+        with pytest.raises(MemoryError):
+            embedder.embed([[5] * 700])
+        np.testing.assert_array_equal(embedder.embed([[5, 6, 7]]), short)
+
+
+def test_texts_may_have_a_limit(tiny, bert, cross_encoder):
+    with plait.Embedder(tiny, n_ctx=3) as embedder:
+        embedder.embed([[5, 6, 7]])
+        with pytest.raises(ValueError, match="embed: text 1 has 4 tokens, but n_ctx is 3"):
+            embedder.embed([[5], [5, 6, 7, 8]])
+    for model, of_what in ((tiny, "document 1 with the query"), (cross_encoder, "text 1")):
+        n_ctx = len((pair_ids if of_what == "text 1" else question_ids)(model, QUERY, "no"))
+        with plait.Embedder(model, n_ctx=n_ctx) as embedder:
+            assert embedder.rerank(QUERY, ["no"]).shape == (1,)
+            with pytest.raises(ValueError, match=f"rerank: {of_what} has .*, but n_ctx is {n_ctx}"):
+                embedder.rerank(QUERY, ["no", "no hat in the rain"])
+    for n_ctx, n_kept in ((10, 10), (100, 64)):
+        cut = plait.embed(bert, [[5] * n_kept])
+        with plait.Embedder(bert, truncate=True, n_ctx=n_ctx) as embedder:
+            np.testing.assert_array_equal(embedder.embed([[5] * 90]), cut)
+    with pytest.raises(ValueError, match="n_ctx is 0"):
+        plait.Embedder(tiny, n_ctx=0)
 
 
 def test_a_longer_text_than_the_training_length_gets_room(data_dir):

@@ -17,6 +17,7 @@ import urllib.request
 import numpy as np
 import plait
 import pytest
+from python.model.test_encoders import tiny_bert
 
 from python import gguf_writer
 
@@ -194,6 +195,35 @@ def test_embeddings(client, model):
             for one in found.data
         ])  # fmt: skip
         assert np.allclose(rows, plait.Embedder(model).embed(["the hat", "in"]), atol=1e-5)
+
+
+@pytest.mark.parametrize(("n_ctx", "limit"), [(None, 64), (9, 9), (99, 64)])
+def test_the_length_of_texts_for_an_encoder(tmp_path, n_ctx, limit):
+    """A model has no positions beyond its training length if they are a table."""
+    from plait.server import create_app
+
+    weights = {"position_embd.weight": np.zeros((64, 32), np.float32)}
+    path = tiny_bert(tmp_path / "bert.gguf", {"bert.context_length": 64}, weights)
+    encoder = plait.Model(path)
+    with serving(create_app(encoder, None, name="bert", n_ctx=n_ctx)) as port:
+        fits, _ = _status(port, "/v1/embeddings", {"input": [[5], [5] * limit]})
+        status, text = _status(port, "/v1/embeddings", {"input": [[5], [5] * (limit + 1)]})
+    assert (fits, status) == (200, 400)
+    assert json.loads(text)["error"]["code"] == "context_length_exceeded"
+
+
+def test_texts_are_limited_like_prompts(client, engine):
+    encode = engine.model.tokenizer.encode
+    text = "the hat " * 500
+    n = len(encode(text))
+    assert n > engine.ctx.n_ctx
+    with pytest.raises(openai.BadRequestError, match=f"text 1 has {n} tokens") as embedded:
+        client.embeddings.create(model="tiny", input=["in", text])
+    asked = {"query": "in", "documents": ["the hat", text]}
+    with pytest.raises(openai.BadRequestError, match="document 1 with the query") as scored:
+        client.post("/rerank", body=asked, cast_to=object)
+    for caught in (embedded, scored):
+        assert caught.value.code == "context_length_exceeded"
 
 
 @pytest.mark.parametrize(
