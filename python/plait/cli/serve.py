@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--api-key",
         metavar="KEY",
         default=os.environ.get("PLAIT_API_KEY"),
-        help="API key that requests must contain (default: the environment variable PLAIT_API_KEY)",
+        help="API key that requests must contain (default: the environment variable PLAIT_API_KEY); "
+        "none if it is empty",
     )
     parser.add_argument(
         "--allow-origin", metavar="ORIGIN", action="append", default=[],

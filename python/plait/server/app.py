@@ -69,7 +69,8 @@ def create_app(
         model: The model.
         engine: The engine that generates; None for models that only embed.
         name: Name of the model in replies.
-        api_key: Key that requests to /v1 must have. None: no key is required.
+        api_key: Key that requests must have, except those to /health and /metrics. None, or an empty one: no key is
+            required.
         template: Text of a Jinja template to use instead of that of the file.
         origins: Origins whose pages may use the server from a browser; "*" allows all.
         n_ctx: Max tokens of a text to embed, or of a query with a document. None: n_ctx of the engine; without an
@@ -91,7 +92,7 @@ class _Server:
         self._model = model
         self._engine = engine
         self._name = name
-        self._key = api_key
+        self._key = api_key or None
         self._template = template
         self._embedder = Embedder(model, n_ctx=_longest_text(model, engine, n_ctx))
         # Embeddings, reranking and log-probabilities of prompts need contexts besides the engine's.

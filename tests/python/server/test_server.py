@@ -413,6 +413,14 @@ def test_keys_paths_and_sizes(client, port):
     assert "plait_tokens_total" in text
 
 
+def test_an_empty_key_is_none(model):
+    from plait.server import create_app
+
+    with serving(create_app(model, None, name="tiny", api_key="")) as port:
+        assert _post(port, "/tokenize", {"prompt": "the hat"})["count"]
+        assert _get(port, "/v1/models")[0] == 200
+
+
 def test_clients_that_vanish_free_their_cells(client, engine, port):
     """A client that stops reading, and one that closes its connection, cost nobody else anything."""
     body = json.dumps(
