@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -327,6 +328,8 @@ def _sampler(body: Mapping[str, Any]) -> Sampler:
                 raise BadRequest(f"{key}: expected a number, got {type(found).__name__}", key)
             # As in vLLM and llama-server, a negative top_k keeps all tokens.
             given[name] = max(found, 0) if key == "top_k" else found
+    if given.get("top_p") == 0:  # only the most likely token, as in OpenAI's API
+        given["top_p"] = sys.float_info.min
     if body.get("seed") is not None:
         given["seed"] = number(body, "seed", None, -(1 << 63), (1 << 64) - 1) % (1 << 64)
     bias = value(body, "logit_bias", Mapping, None)

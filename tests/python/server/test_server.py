@@ -282,6 +282,17 @@ def test_null_is_a_missing_value_and_top_k_may_be_negative(client):
     assert len(texts) == 1
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
+def test_a_top_p_of_0_keeps_the_most_likely_token(model, zero):
+    """Of several, it keeps that with the smallest id, as a temperature of 0 does."""
+    from plait.server.bodies import text_job
+
+    job = text_job({"prompt": "x", "top_p": zero, "temperature": 2, "seed": 5}, model)
+    logits = np.zeros(model.n_vocab, np.float32)
+    logits[[7, 9]] = 1
+    assert {job.parameters["sampler"](logits, seq) for seq in range(50)} == {7}
+
+
 def test_errors_may_quote_what_is_not_text(client, port):
     """The client and its JSON may have unpaired surrogates, which UTF-8 has not."""
     body = {"messages": HELLO, "chat_template": "{{ raise_exception('\ud800') }}"}
