@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+import codecs
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plait.server.bodies import Job
 
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from plait.evaluation.scoring import Score
     from plait.generation.events import Completion, Event
     from plait.tokenizer import Tokenizer
+    from plait.tokenizer.stream import TokenStream
+
+_MAX_SKIPPED: Final = (
+    64  # bytes in a row of a prompt that are in no token, such as those of unknown characters
+)
 
 
 class Replies:
@@ -39,7 +44,9 @@ class Replies:
         }
         self._object = name
         self._n_calls: dict[int, int] = {}
-        self._offsets: dict[int, int] = {}  # characters of the text of each choice so far
+        # The decoder of the generated tokens of each choice, and the characters of its text so far.
+        self._streams: dict[int, TokenStream] = {}
+        self._offsets: dict[int, int] = {}
 
     def whole(
         self, completions: list[Completion], scores: Sequence[Score | None] = ()
@@ -118,12 +125,19 @@ class Replies:
         }  # fmt: skip
 
     def _text_choice(self, index: int, done: Completion, score: Score | None) -> dict[str, Any]:
-        tokens = [*_triples(done)]
-        if self._job.scores_prompts:
-            tokens = [(done.prompt_tokens[0], None, None), *_scored(score), *tokens]
+        logprobs, prompt = None, self._echoed(index)
+        text = prompt + done.text
+        if self._job.logprobs is not None:
+            logprobs = self._logprobs(index, _triples(done))
+            if self._job.scores_prompts:
+                tokens = [(done.prompt_tokens[0], None, None), *_scored(score)]
+                offsets = self._offsets_in(prompt, done.prompt_tokens)
+                before = self._columns(tokens, offsets)
+                logprobs = {key: before[key] + found for key, found in logprobs.items()}
+            # The text ends before a stop string, the tokens after it.
+            logprobs["text_offset"] = [min(at, len(text)) for at in logprobs["text_offset"]]
         return {
-            "index": index, "text": self._echoed(index) + done.text, "finish_reason": _reason(done),
-            "logprobs": None if self._job.logprobs is None else self._logprobs(index, tokens),
+            "index": index, "text": text, "finish_reason": _reason(done), "logprobs": logprobs
         }  # fmt: skip
 
     def _echoed(self, index: int) -> str:
@@ -141,12 +155,13 @@ class Replies:
                 ]
             }
         found = list(tokens)
+        return self._columns(found, [self._next_offset(index, token) for token, _, _ in found])
+
+    def _columns(self, found: list[tuple[int, Any, Any]], offsets: list[int]) -> dict[str, Any]:
+        """Return log-probabilities in the form of /v1/completions."""
         name: Callable[[int], str] = lambda token: self._token(token, 0.0)["token"]  # noqa: E731
-        texts = [name(token) for token, _, _ in found]
-        offsets = [*itertools.accumulate(map(len, texts), initial=self._offsets.get(index, 0))]
-        self._offsets[index] = offsets.pop()
         return {
-            "tokens": texts,
+            "tokens": [name(token) for token, _, _ in found],
             "token_logprobs": [logprob for _, logprob, _ in found],
             "top_logprobs": [
                 # Of tokens with the same text, the most likely one counts.
@@ -155,6 +170,38 @@ class Replies:
             ],
             "text_offset": offsets,
         }
+
+    def _next_offset(self, index: int, token: int) -> int:
+        """Return the offset of the next generated token in the text of a choice."""
+        if index not in self._streams:
+            self._streams[index] = self._tokenizer.stream(continuing=True)
+            self._offsets[index] = len(self._echoed(index))
+        offset = self._offsets[index]
+        self._offsets[index] += len(self._streams[index].push(token))
+        return offset
+
+    def _offsets_in(self, prompt: str, tokens: Sequence[int]) -> list[int]:
+        """Return the offsets of the tokens of a prompt; for one that is not in its text, that of the next one.
+
+        The text lacks added control tokens and the space that encode() puts before it.
+        """
+        data, control = prompt.encode("utf-8", "replace"), self._tokenizer.control_ids
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        offsets, end, n = [], 0, 0
+        for token in tokens:
+            piece = self._tokenizer.token_bytes(token)
+            bare = piece.removeprefix(b" ")
+            if not data.startswith(piece, end) and data.startswith(bare, end):
+                piece = bare
+            n_skipped = 0 if token in control else _MAX_SKIPPED
+            begin = data.find(piece, end, end + n_skipped + len(piece))
+            if begin < 0:
+                begin, piece = end, b""
+            n += len(decoder.decode(data[end:begin]))
+            offsets.append(n)
+            end = begin + len(piece)
+            n += len(decoder.decode(data[begin:end]))
+        return offsets
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
         data = self._tokenizer.token_bytes(token)

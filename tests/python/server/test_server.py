@@ -493,10 +493,54 @@ def test_an_echo_is_part_of_the_text_and_offsets_count_characters(client):
     whole = client.completions.create(**asked, echo=True).choices[0]
     plain = client.completions.create(**asked).choices[0]
     assert whole.text == "the hat" + plain.text
-    lengths = [len(token) for token in plain.logprobs.tokens]
+    assert "<s>" in plain.logprobs.tokens  # which is not in the text
+    lengths = [len(token.replace("<s>", "")) for token in plain.logprobs.tokens]
     assert plain.logprobs.text_offset == [sum(lengths[:i]) for i in range(6)]
+    assert whole.logprobs.text_offset[-6:] == [7 + at for at in plain.logprobs.text_offset]
+    stream = client.completions.create(**asked, stream=True)
+    found = [chunk.choices[0].logprobs for chunk in stream]
+    assert [at for one in found for at in one.text_offset] == plain.logprobs.text_offset
     chunks = list(client.completions.create(**(asked | {"logprobs": None}), echo=True, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "offsets"),
+    [
+        ("Lea put a hat", [0, 0, 3, 7, 9]),
+        ("hé ☃ hat", [0, 0, 1, 1, 2, 3, 3, 3, 4]),
+        ([5, 1, 2, 90, 5, 300], [0, 1, 1, 1, 2, 3]),
+    ],
+)
+def test_offsets_of_tokens_are_indices_of_the_text(demo_model, prompt, offsets):
+    """The text lacks BOS, the space before it and stop strings, and has characters of several tokens."""
+    from plait.server.bodies import text_job
+    from plait.server.replies import Replies
+
+    asked = {"prompt": prompt, "max_tokens": 6, "echo": True, "logprobs": 0}
+    with plait.Engine(demo_model, 1, n_ctx=64) as engine:
+        whole = engine.complete_sync(prompt, 6)
+        cut = engine.complete_sync(prompt, 6, stop=whole.text[-6:])
+    score = plait.token_logprobs(demo_model, whole.prompt_tokens, top_logprobs=0)
+    for done in (whole, cut):
+        replies = Replies(False, text_job(asked, demo_model), "demo", demo_model.tokenizer)
+        (choice,) = replies.whole([done], [score])["choices"]
+        end, expected = len(choice["text"]) - len(done.text), [*offsets]
+        for token in done.tokens:
+            expected.append(min(end, len(choice["text"])))
+            end += len(demo_model.tokenizer.token_bytes(token))
+        assert choice["logprobs"]["text_offset"] == expected
+    assert end > len(choice["text"])  # the tokens of the stop string
+
+
+def test_offsets_after_text_without_tokens(demo_model):
+    from plait.server.bodies import text_job
+    from plait.server.replies import Replies
+
+    tokenizer = demo_model.tokenizer
+    ids = [tokenizer.token_id("\u2581a"), tokenizer.unk, tokenizer.token_id("\u2581hat")]
+    job = text_job({"prompt": "x"}, demo_model)
+    assert Replies(False, job, "demo", tokenizer)._offsets_in("a ☃ hat", ids) == [0, 1, 3]
 
 
 @pytest.mark.parametrize("limit", [0, 1])
