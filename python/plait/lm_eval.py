@@ -25,7 +25,7 @@ from plait.generation.engine import Engine
 from plait.generation.generate import complete
 from plait.generation.prefix_store import PrefixStore
 from plait.generation.sampler import Sampler
-from plait.model import Model
+from plait.model import open_named
 
 try:
     from lm_eval import utils
@@ -51,7 +51,7 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     Args:
         model: Path of the file, "demo" for the model inside the package, or "hf:owner/name" or
-            "hf:owner/name:file" for a model of the Hugging Face hub.
+            "hf:owner/name/file" for a model of the Hugging Face hub. A colon may stand before the file, too.
         pretrained: Another name for `model`.
         n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the training length, or 2048
             if the file has none.
@@ -64,7 +64,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         batch_size: Ignored; accepted for the harness.
         max_batch_size: Ignored; accepted for the harness.
         device: Ignored; accepted for the harness.
-        options: Options of plait.Context: kv, type_k, type_v, backend, threads, isa.
+        options: Options of plait.Context: kv, kv_cells (2 * n_ctx by default), type_k, type_v, backend, threads, isa.
 
     Raises:
         ValueError: No model is given.
@@ -89,14 +89,13 @@ class PlaitLM(LM):  # type: ignore[misc]
         path = model or pretrained
         if path is None:
             raise ValueError("plait: no model given; pass model=PATH in --model_args")
-        self.model = _opened(path)
+        self.model = open_named(path, "model")
         self.seed = int(seed)
         self.n_ctx = int(n_ctx or self.model.n_ctx_train or _DEFAULT_N_CTX)
         self.max_gen_toks = int(max_gen_toks)
-        self.ctx = Context(
-            self.model, n_ctx=self.n_ctx, n_seq_max=int(n_seq_max),
-            kv_cells=None if options.get("kv") == "streams" else 2 * self.n_ctx, **options,
-        )  # fmt: skip
+        if options.get("kv") != "streams":
+            options = {"kv_cells": 2 * self.n_ctx} | options
+        self.ctx = Context(self.model, n_ctx=self.n_ctx, n_seq_max=int(n_seq_max), **options)
         self._receipt_path = receipt
         self._receipt = None if receipt is None else self.ctx.record().__enter__()
         # Kept prefixes would take the cells that scores need.
@@ -291,15 +290,6 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     def _tokens(self, text: str) -> list[int]:
         return [int(token) for token in np.asarray(self._encode(text, add_special=False))]
-
-
-def _opened(name: str) -> Model:
-    if name == "demo":
-        return Model.demo()
-    if name.startswith("hf:"):
-        repo, _, file = name.removeprefix("hf:").partition(":")
-        return Model.from_hub(repo, file or None)
-    return Model(name)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import weakref
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _loading_order: Final[weakref.WeakKeyDictionary[_core.Adapter, int]] = weakref.WeakKeyDictionary()
 _n_loaded: Final = itertools.count()
+_HUB_NAME: Final = re.compile(r"hf:([^/:]+/[^/:]+)(?:[/:](.*))?", re.DOTALL)
 
 
 class Model(_core.Model):  # noqa: D101
@@ -124,3 +126,28 @@ def loading_order(adapter: _core.Adapter) -> int:
         adapter: An adapter of Model.load_lora().
     """
     return _loading_order[adapter]
+
+
+def open_named(name: str, argument: str) -> Model:
+    """Return the model that an argument of a program names.
+
+    Args:
+        name: Path of a file; "hf:owner/name", "hf:owner/name/file" or "hf:owner/name:file"; or "demo" for the model
+            inside the package, unless a file has that name.
+        argument: Name of the argument in messages.
+
+    Raises:
+        ValueError: The name begins with hf: but has another form; other errors are those of Model.from_hub() and Model.
+    """
+    from pathlib import Path
+
+    if name.startswith("hf:"):
+        found = _HUB_NAME.fullmatch(name)
+        if found is None:
+            raise ValueError(
+                f"{argument} is {name!r}; expected hf:owner/name or hf:owner/name/file"
+            )
+        return Model.from_hub(found[1], found[2] or None)
+    if name == "demo" and not Path(name).is_file():
+        return Model.demo()
+    return Model(name)

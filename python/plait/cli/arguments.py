@@ -27,16 +27,9 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def open_model(name: str) -> Model:
     """Open the model of the argument MODEL: a file, demo, or hf:owner/name[/file]."""
-    from plait import Model
+    from plait.model import open_named
 
-    if name.startswith("hf:"):
-        owner, repo, *file = [*name[3:].split("/", 2), "", ""][:3]
-        if not owner or not repo:
-            raise ValueError(f"MODEL is {name!r}; expected hf:owner/name or hf:owner/name/file")
-        return Model.from_hub(f"{owner}/{repo}", file[0] or None)
-    if name == "demo" and not Path(name).is_file():
-        return Model.demo()
-    return Model(name)
+    return open_named(name, "MODEL")
 
 
 def _shares(text: str) -> list[float]:

@@ -15,6 +15,7 @@ import numpy as np
 import plait
 import pytest
 from plait.cli import COMMANDS, SHELLS, main
+from plait.cli.arguments import open_model
 
 QUESTION = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
 OTHER = "Mia has a dog. Mia lives in Rome. Q: Where does Mia live? A:"
@@ -408,7 +409,21 @@ def test_interrupted_it_exits_with_130():
     assert (running.returncode, err) == (130, b"")
 
 
-@pytest.mark.parametrize("name", ["hf:nope", "hf:", "hf:/x", "hf:a/"])
+@pytest.mark.parametrize(
+    ("name", "repo", "file"),
+    [
+        ("hf:me/models", "me/models", None),
+        ("hf:me/models/", "me/models", None),
+        ("hf:me/models/some/a:b.gguf", "me/models", "some/a:b.gguf"),
+        ("hf:me/models:some/a:b.gguf", "me/models", "some/a:b.gguf"),
+    ],
+)
+def test_a_hub_model_may_have_a_file(monkeypatch, name, repo, file):
+    monkeypatch.setattr(plait.Model, "from_hub", lambda *asked: asked)
+    assert open_model(name) == (repo, file)
+
+
+@pytest.mark.parametrize("name", ["hf:nope", "hf:", "hf:/x", "hf:a/", "hf:a:x/y"])
 def test_a_hub_model_without_owner_and_name_is_refused_at_once(run, name):
     message = run("inspect", name, status=2)
     assert f"MODEL is {name!r}; expected hf:owner/name or hf:owner/name/file" in message

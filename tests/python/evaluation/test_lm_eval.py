@@ -50,6 +50,16 @@ def test_loglikelihoods_equal_those_of_score(lm):
     assert lm.ctx.kv.n_used == 0
 
 
+def test_the_number_of_cells_is_an_option(monkeypatch):
+    from plait.lm_eval import PlaitLM
+
+    assert PlaitLM(model="demo", n_ctx=24, n_seq_max=4).ctx.kv.n_cells == 48
+    assert PlaitLM(model="demo", n_ctx=24, n_seq_max=4, kv_cells=60).ctx.kv.n_cells == 60
+    monkeypatch.setattr(plait.Model, "from_hub", lambda *asked: plait.Model.demo())
+    for name in ("hf:me/models/a.gguf", "hf:me/models:a.gguf"):
+        assert PlaitLM(model=name).model.n_embd
+
+
 def test_common_prefixes_are_computed_once(lm):
     requests = [ask(STORY * 3, f" {word}") for word in ("Tom", "Oslo", "The", "red")]
     lm.ctx.stats.reset()
