@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
@@ -14,7 +14,7 @@ from plait.generation.events import Completion, Event
 from plait.generation.messages import Parser, render
 from plait.generation.messages.constrain import chosen_format
 from plait.generation.prompts import encode, tokenizer_of
-from plait.generation.response_format import formatted
+from plait.generation.response_format import begins_with_reasoning, formatted
 from plait.generation.scheduler import ready_sampler
 from plait.generation.stepping import Call, Delivery, Stepper, TaskCall, ThreadCall
 from plait.vision.parts import take_images
@@ -84,12 +84,14 @@ def prepared(
             raise ValueError(
                 "Engine: tools, tool_choice, template and variables apply to messages; the prompt is text or token ids"
             )
+        sampler = formatted(sampler, response_format)
         ids = encode(model, prompt, "the prompt", add_special, parse_special, images=True)
     else:
         functions = None if tools is None else list(tools)
         response_format = chosen_format(
             model, functions, tool_choice, response_format, template, "Engine"
         )
+        sampler = formatted(sampler, response_format)
         functions = None if tool_choice == "none" else functions
         pictures: list[Any] = []
         if images is not None:
@@ -104,12 +106,14 @@ def prepared(
         )
         if images is not None:
             ids = images.insert(ids, pictures, ctx.n_ctx)
-        call.parser = Parser(model, functions, template=template, prompt=text_tokens(ids))
+        call.parser = Parser(
+            model, functions, template=template, prompt=text_tokens(ids),
+            reasoning=begins_with_reasoning(sampler),
+        )  # fmt: skip
         parameters["shown"] = call.parser.shown
     if max_tokens is None:
         max_tokens = _MAX_TOKENS if conversation is None else _MAX_REPLY
     parameters["max_tokens"] = max_tokens
-    sampler = formatted(sampler, response_format)
     parameters["sampler"] = ready_sampler(sampler, seed, tokenizer_of(model))
     parameters["index"] = 0
     return ids, parameters
@@ -210,22 +214,21 @@ def reserve_blocking(stepper: Stepper) -> None:
 def _result(request: Request | None) -> Completion:
     """Return the completion of a request that has ended, or raise its error."""
     assert request is not None
-    if request.error is not None:
-        raise request.error
+    request.raise_error()
     if request.finish_reason == "cancelled":
         raise RuntimeError("Engine: the engine was closed while the request was running")
     return request.completion()
 
 
 def n_characters(prompt: Any) -> int:
-    """Return the number of characters of a prompt; 0 for token ids."""
+    """Return the number of characters of a prompt. A token id counts as one."""
     if isinstance(prompt, str):
         return len(prompt)
     if isinstance(prompt, Mapping):
         return sum(map(n_characters, prompt.values()))
     if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str | Mapping):
         return sum(map(n_characters, prompt))
-    return 0
+    return len(prompt) if isinstance(prompt, Sized) else 0
 
 
 def _messages(prompt: Any) -> list[Any] | None:

@@ -25,7 +25,7 @@ from plait.generation.messages import Parser, render
 from plait.generation.messages.calling import result_message
 from plait.generation.messages.constrain import chosen_format
 from plait.generation.messages.tools import functions_of, schemas_of
-from plait.generation.response_format import formatted
+from plait.generation.response_format import begins_with_reasoning, formatted
 from plait.generation.sampler import Sampler
 from plait.generation.stops import Stop, StopConditions
 from plait.generation.turns import Turn, common_length, turns_of
@@ -410,7 +410,7 @@ class Chat(Closeable):
             return ids
         first = 1 if self.messages and self.messages[0]["role"] == "system" else 0
         turns = [
-            i for i, message in enumerate(self.messages) if i > first and message["role"] == "user"
+            i for i, message in enumerate(self.messages) if i >= first and message["role"] == "user"
         ]
         current = first + self.n_left_out
         for start in turns[turns.index(current) :] if current in turns else turns:
@@ -465,7 +465,7 @@ class Chat(Closeable):
         """Compute the prompt and return the events of the answer."""
         parser = Parser(
             self._model, self._shown_tools, template=self._template.source,
-            prompt=text_tokens(prompt),
+            prompt=text_tokens(prompt), reasoning=begins_with_reasoning(sampler),
         )  # fmt: skip
         turn = Turn(
             self._turn, prompt, self._n_system(prompt), limit, sampler, self._stop, parser.shown

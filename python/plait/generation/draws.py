@@ -19,14 +19,28 @@ if TYPE_CHECKING:
 Row = npt.NDArray[np.float32]
 
 
-def draw(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
+class Failure:
+    """The exception of a sampler. See Request.raise_error() for why nobody else holds it."""
+
+    def __init__(self, error: Exception) -> None:
+        self._errors = [error]
+
+    def take(self) -> Exception:
+        """Return the exception and forget it. May be called once."""
+        return self._errors.pop()
+
+
+Drawn = tuple[int, float] | Failure  # the token and its log-probability
+
+
+def draw(requests: list[Request], rows: Row) -> list[Drawn]:
     """Sample for requests that share a sampler.
 
     If a Sampler raises, nothing was drawn, and the requests are drawn one by one to find those at fault. A sampler that
     calls Python is called for one request at a time, because its functions may have a state.
 
     Returns:
-        For each request the token and its log-probability, or the exception.
+        For each request what was drawn.
     """
     if len(requests) > 1 and _calls_python(requests[0].sampler):
         return _one_by_one(requests, rows)
@@ -36,11 +50,11 @@ def draw(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseExc
         return list(zip(tokens, logprobs.tolist(), strict=True))
     except Exception as error:
         if len(requests) == 1:
-            return [error]
+            return [Failure(error)]
     return _one_by_one(requests, rows)
 
 
-def _one_by_one(requests: list[Request], rows: Row) -> list[tuple[int, float] | BaseException]:
+def _one_by_one(requests: list[Request], rows: Row) -> list[Drawn]:
     return [draw([request], rows[i : i + 1])[0] for i, request in enumerate(requests)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -443,31 +444,37 @@ class Engine(SharedContext):
         self._check_open()
         call = ReplyingTask(streaming)
         given["images"] = self._images
-        constrained = given["response_format"] is not None or given["tools"] is not None
-        constrained = constrained or binds_slowly(given["sampler"], given["seed"])
+        is_slow = (
+            any(given[name] is not None for name in ("response_format", "tools", "template"))
+            or n_characters(prompt) > _LONG_TEXT
+            or binds_slowly(given["sampler"], given["seed"])
+        )
         if self._encoding is not None and has_images(prompt):
             encoded = functools.partial(prepared, self._ctx, call, prompt, **given)
             ids, parameters = await asyncio.get_running_loop().run_in_executor(
                 self._encoding, encoded
             )
-        elif constrained or n_characters(prompt) > _LONG_TEXT:
+        elif is_slow:
             ids, parameters = await asyncio.to_thread(prepared, self._ctx, call, prompt, **given)
         else:
             ids, parameters = prepared(self._ctx, call, prompt, **given)
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
+        given_back = threading.Lock()  # taken by whoever gives the place back, once
 
         def gate() -> None:
             try:
                 loop.call_soon_threadsafe(_open, opened)
             except RuntimeError:  # the loop is closed
-                self._stepper.release()
+                if given_back.acquire(blocking=False):
+                    self._stepper.release()
 
         if not self._stepper.reserve(gate):
             try:
                 await opened
-            except asyncio.CancelledError:
-                self._stepper.release(gate)
+            except BaseException:  # also GeneratorExit, if the task is destroyed with its loop
+                if given_back.acquire(blocking=False):
+                    self._stepper.release(gate)
                 raise
         self._stepper.submit(call, ids, **parameters)
         return call

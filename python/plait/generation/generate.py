@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import warnings
@@ -146,13 +147,24 @@ async def agenerate(
 
     Raises:
         ValueError: As in generate(), like its other exceptions.
+        asyncio.CancelledError: The task was cancelled.
     """
     import asyncio
 
-    events, _ = _start(
+    start = functools.partial(
+        _start,
         model, prompts, max_tokens, sampler, n=n, stop=stop, seed=seed, top_logprobs=top_logprobs, draft=draft,
         prefixes=prefixes, add_special=add_special, parse_special=parse_special, progress=progress, top=top,
     )  # fmt: skip
+    if isinstance(model, SharedContext):  # it waits while the queue of the engine is full
+        starting = asyncio.ensure_future(asyncio.to_thread(start))
+        try:
+            events, _ = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(_abandon)
+            raise
+    else:
+        events, _ = start()
     running: asyncio.Task[Event | None] | None = None
     try:
         while True:
@@ -169,6 +181,12 @@ async def agenerate(
                     "agenerate: the step during which the task was cancelled raised", exc_info=error
                 )
         events.close()
+
+
+def _abandon(starting: asyncio.Future[tuple[Generator[Event, None, None], list[Request]]]) -> None:
+    """End the requests of a task that was cancelled while they were submitted."""
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result()[0].close()
 
 
 def complete(

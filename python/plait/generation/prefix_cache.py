@@ -128,6 +128,8 @@ class PrefixCache:
         seq = seq or self._sequence(holder, n)
         while seq is None and self.evict(keep=holder):
             seq = self._sequence(holder, n)
+        if seq is None and isinstance(holder, Idle) and len(self._held) == len(self._idle):
+            seq = self._adopted(holder, n)  # no running request will free a sequence
         if seq is None:
             return False
         request.seq, request.n_cached = seq, n
@@ -261,15 +263,21 @@ class PrefixCache:
                 holder.used = self._tick()
             return seq
         except CacheFull:
-            return self._adopted(holder, n) if isinstance(holder, Idle) else None
-
-    def _adopted(self, idle: Idle, n: int) -> Sequence | None:
-        """Return the idle sequence itself if the requests that wait for it lose nothing, else None."""
-        others = 0
-        for length, requests in self._waiting.matches(idle.filed):
-            others = max(others, len(requests) if length >= idle.n_cached else 0)
-        if not self._forks_anywhere and others > 1:
+            if isinstance(holder, Idle) and not self._is_awaited(holder):
+                return self._adopted(holder, n)
             return None
+
+    def _is_awaited(self, idle: Idle) -> bool:
+        """Return whether other requests would lose the prefix if the next one took the sequence itself."""
+        if self._forks_anywhere:
+            return False
+        return any(
+            length >= idle.n_cached and len(requests) > 1
+            for length, requests in self._waiting.matches(idle.filed)
+        )
+
+    def _adopted(self, idle: Idle, n: int) -> Sequence:
+        """Return the idle sequence itself, truncated to its first `n` tokens."""
         seq = idle.seq
         assert seq is not None
         self._forget(idle)

@@ -177,6 +177,19 @@ class Request:
         if self.started is None:
             self.started, self.n_reused = time.monotonic(), n_cached
 
+    def raise_error(self) -> None:
+        """Raise the exception that ended the request, if there is one, and forget it.
+
+        A raised exception refers to the frames of all callers. If those could reach it through the request, only the
+        garbage collector would free what they hold, such as sequences.
+        """
+        error, self.error = self.error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
+
     def end(self, reason: str) -> None:
         """Record that the request has finished.
 

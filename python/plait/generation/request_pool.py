@@ -141,7 +141,7 @@ class RequestPool:
     def is_full(self, request: Request) -> bool:
         """Return whether no cell is left for the next token and no other request or prefix could free one."""
         return (
-            self._ctx.kv.kind == "unified"
+            self._pooled
             and self._ctx.kv.n_free == 0
             and self.active == [request]
             and not len(self.prefixes)
@@ -194,9 +194,15 @@ class RequestPool:
             self.expired.append((request, last))
 
     def _check_sequences(self) -> None:
-        """Raise ValueError if the cache no longer holds the tokens of a running request."""
+        """Check that the cache holds the tokens of all running requests, and close kept prefixes that were replaced.
+
+        Raises:
+            ValueError: It does not.
+        """
         replaced = self._ctx.kv.n_replaced
-        if replaced != self._n_replaced and (self.active or len(self.prefixes)):
+        if replaced != self._n_replaced and not self.active:
+            self.prefixes.clear()
+        elif replaced != self._n_replaced:
             raise ValueError(
                 "step: load(), from_bytes(), copy_to() or the rollback of a transaction replaced the sequences that "
                 "the scheduler uses; close the scheduler before such calls"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plait.arguments import kind
 from plait.generation.sampler import Sampler
 
 if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
+
+
+# Marks that end the reasoning of a reply.
+_ENDS_OF_REASONING: Final = ("/think>", "/THINK]")
 
 
 def formatted(
@@ -30,6 +34,17 @@ def formatted(
             "response_format and the grammar of the sampler exclude each other; give one of them"
         )
     return sampler.replace(grammar=grammar)
+
+
+def begins_with_reasoning(sampler: Callable[..., int] | None) -> bool | None:
+    """Return False if a grammar constrains a reply from its first token and has no reasoning, else None.
+
+    Such a reply is all content or calls, also after a prompt that opens the reasoning.
+    """
+    grammar = sampler.grammar if isinstance(sampler, Sampler) else None
+    if grammar is None or any(mark in grammar.source for mark in _ENDS_OF_REASONING):
+        return None
+    return False
 
 
 def is_text(form: Mapping[str, Any] | Grammar | None) -> bool:

@@ -13,7 +13,7 @@ from plait.arguments import number as to_number
 from plait.closeable import Closeable
 from plait.errors import CacheFull, UnsupportedError
 from plait.generation.drafts import Drafter
-from plait.generation.draws import Row, top_logprobs
+from plait.generation.draws import Failure, Row, top_logprobs
 from plait.generation.draws import token_id as token_id
 from plait.generation.events import Event
 from plait.generation.prefix_store import PrefixStore, store_of
@@ -265,13 +265,16 @@ class Scheduler(Closeable):
     def run(self) -> Iterator[Event]:
         """Yield the events of all steps until every request has finished.
 
-        If a request fails, its exception is raised.
+        If a request fails, its exception is raised; its `error` is None then. Others that failed in the same step keep
+        theirs, without tracebacks.
         """
         while self.busy:
             yield from self.step()
-            for request in self.failed:
+            for request in self.failed[1:]:
                 if request.error is not None:
-                    raise request.error
+                    request.error = request.error.with_traceback(None)  # see Request.raise_error()
+            for request in self.failed:
+                request.raise_error()
 
     def close(self) -> None:
         """Cancel all requests and free their cells. Does nothing if already closed."""
@@ -482,8 +485,8 @@ class Scheduler(Closeable):
             selected = logits if len(rows) == len(logits) else logits[rows]
             accepted = []
             for part, row, drawn in zip(live, selected, draw_all(live, selected), strict=True):
-                if isinstance(drawn, BaseException):
-                    self._pool.fail(part.request, drawn)
+                if isinstance(drawn, Failure):
+                    self._pool.fail(part.request, drawn.take())
                     continue
                 token, logprob = drawn
                 agrees = depth < len(part.draft) and part.draft[depth] == token

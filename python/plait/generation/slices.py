@@ -10,7 +10,7 @@ import numpy as np
 from plait._core import Batch
 from plait.errors import CacheFull
 from plait.generation.drafts import DraftRequest, StateReader
-from plait.generation.draws import Row, draw, token_id
+from plait.generation.draws import Drawn, Row, draw, token_id
 
 if TYPE_CHECKING:
     from plait._core import Output
@@ -206,15 +206,14 @@ def decode(ctx: Context, slices: list[Slice]) -> tuple[Output, list[Reading]]:
     return out, readings
 
 
-def draw_all(live: list[Slice], rows: Row) -> list[tuple[int, float] | BaseException]:
-    """Return for each row the sampled token and its log-probability, or the exception of the sampler."""
-    drawn: list[tuple[int, float] | BaseException] = [RuntimeError()] * len(live)
+def draw_all(live: list[Slice], rows: Row) -> list[Drawn]:
+    """Return for each row the sampled token and its log-probability, or the failure of the sampler."""
+    drawn: dict[int, Drawn] = {}
     groups: dict[int, list[int]] = {}
     for i, part in enumerate(live):
         groups.setdefault(id(part.request.sampler), []).append(i)
     for members in groups.values():
         requests = [live[i].request for i in members]
         own = rows if len(members) == len(live) else rows[members]
-        for i, result in zip(members, draw(requests, own), strict=True):
-            drawn[i] = result
-    return drawn
+        drawn.update(zip(members, draw(requests, own), strict=True))
+    return [drawn[i] for i in range(len(live))]

@@ -169,11 +169,13 @@ class Stepper(Closeable):
         """Submit the request of a call, for which a place is reserved, and give back the place."""
         try:
             request = self._scheduler.submit(prompt, owner=call, since=call.since, **parameters)
-            call.request = request
-        finally:
-            with self._wake:
-                self._n_reserved -= 1
-                self._wake.notify()
+        except BaseException:
+            self.release()
+            raise
+        call.request = request
+        with self._wake:
+            self._n_reserved -= 1
+            self._wake.notify()
         return request
 
     def cancel(self, call: Call) -> None:

@@ -128,6 +128,17 @@ def test_the_oldest_turns_are_left_out(talker, caplog):
         assert len(chat.messages) == 17
 
 
+def test_a_first_message_without_room_for_a_long_answer_is_not_left_out(talker):
+    text = "x" * 34
+    with plait.Context(talker, n_ctx=64) as ctx:
+        for system in (None, "k"):
+            with plait.Chat(ctx, system, full="truncate", sampler=words, max_tokens=16) as chat:
+                answer = chat.say(text)
+                assert 0 < len(answer) < 16
+                assert chat.n_left_out == 0
+                assert answer == alone(talker, chat.messages[:-1], len(answer))
+
+
 def test_old_tokens_are_forgotten(talker, caplog):
     with (
         plait.Context(talker, n_ctx=100) as ctx,

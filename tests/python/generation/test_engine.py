@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import random
 import signal
@@ -12,10 +13,12 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 
 import plait
 import pytest
 from python.drive import tokens
+from python.reference_data import model_path
 
 
 @pytest.fixture
@@ -329,6 +332,79 @@ def test_a_full_queue_makes_callers_wait(tiny):
     assert [len(one.tokens) for one in found if isinstance(one, plait.Completion)] == [4] * 38
 
 
+@pytest.mark.parametrize("name", ["gemma3", "mamba", "falcon-h1"])
+def test_a_kept_prefix_of_several_requests_is_given_up_if_nothing_else_runs(data_dir, name):
+    """With one sequence, the requests cannot fork the prefix that all of them would use."""
+    model = plait.Model(model_path(data_dir, name))
+    prefix = tokens(20, 1, 100)
+    with plait.Engine(model, n_seq_max=1, n_ctx=128) as engine:
+        engine.complete_sync(prefix, 1)
+
+        async def main():
+            asked = (engine.complete([*prefix, 40], 3, timeout=20) for _ in range(3))
+            return await asyncio.gather(*asked)
+
+        found = asyncio.run(main())
+    (want,) = plait.complete(model, [[*prefix, 40]], 3)
+    assert [one.tokens for one in found] == [want.tokens] * 3
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "gemma3", "falcon-h1"])
+def test_a_request_that_fills_all_cells_ends_with_its_text(data_dir, name):
+    model = plait.Model(model_path(data_dir, name))
+    with plait.Engine(model, n_seq_max=2, n_ctx=128, kv_cells=64) as engine:
+        done = engine.complete_sync(tokens(40, 1, 100), 80, lambda row, seq: 50)
+    assert (done.finish_reason, len(done.tokens)) == ("length", 25)
+
+
+def test_a_refused_request_wakes_the_next_one_in_the_queue(tiny):
+    async def main(engine):
+        first = [asyncio.create_task(engine.complete(tokens(5), n)) for n in (8, 1)]
+        await asyncio.sleep(0)
+        more = [asyncio.create_task(engine.complete(tokens(n), 2)) for n in (100, 6)]
+        return await asyncio.wait_for(asyncio.gather(*first, *more, return_exceptions=True), 20)
+
+    with plait.Engine(tiny, n_seq_max=1, n_ctx=64, max_queued=1) as engine:
+        found = asyncio.run(main(engine))
+    assert isinstance(found[2], ValueError)
+    assert [len(one.tokens) for one in (*found[:2], found[3])] == [8, 1, 2]
+
+
+def test_a_task_that_is_destroyed_with_its_loop_gives_its_place_back(tiny):
+    with plait.Engine(tiny, n_seq_max=1, n_ctx=64, max_queued=1) as engine:
+        for _ in range(3):
+            loop = asyncio.new_event_loop()
+            tasks = [loop.create_task(engine.complete(tokens(5, i), 8)) for i in range(5)]
+            loop.run_until_complete(asyncio.sleep(0))
+            until(lambda: not engine._scheduler.busy and engine._stepper._n_reserved)  # for a task
+            loop.close()
+            while tasks:
+                tasks.pop()._log_destroy_pending = False
+            gc.collect()
+            until(lambda: not engine._stepper._n_reserved)
+        assert len(engine.complete_sync(tokens(5), 2).tokens) == 2
+
+
+def test_agenerate_waits_for_a_full_queue_without_the_event_loop(tiny):
+    async def last(engine):
+        return [event async for event in plait.agenerate(engine, tokens(6), 2)][-1]
+
+    async def main(engine):
+        tasks = [asyncio.create_task(engine.complete(tokens(5, i), 30)) for i in range(4)]
+        await asyncio.sleep(0)
+        more = [asyncio.create_task(last(engine)) for _ in range(3)]
+        await asyncio.sleep(0.002)
+        more[1].cancel()
+        return await asyncio.wait_for(asyncio.gather(*tasks, *more, return_exceptions=True), 20)
+
+    with plait.Engine(tiny, n_seq_max=1, n_ctx=64, max_queued=1) as engine:
+        *done, first, cancelled, third = asyncio.run(main(engine))
+        until(lambda: not engine._scheduler.busy)
+    assert [len(one.tokens) for one in done] == [30] * 4
+    assert first.finish_reason == third.finish_reason == "length"
+    assert isinstance(cancelled, asyncio.CancelledError)
+
+
 # -- results ---------------------------------------------------------------------------------------
 
 
@@ -488,6 +564,42 @@ def test_required_calls_have_no_endless_white_space(demo_model):
     assert call.arguments["x"] in (1, 2)
 
 
+# The end of a prompt opens the reasoning, as in the templates of DeepSeek R1.
+REASONING = (
+    "{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> #}"
+    "{% if tools %}{{ tools | tojson }}{% endif %}<think>\n"
+)
+
+
+def test_a_constrained_reply_has_no_reasoning(demo_model):
+    """A grammar applies from the first token, so what it gives is content or a call."""
+    pytest.importorskip("llguidance")
+
+    def clock() -> str:
+        """Return the time."""
+        return ""
+
+    asked = [{"role": "user", "content": "Otto has a hat."}]
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"schema": schema}}
+    with plait.Engine(demo_model, n_ctx=512) as engine:
+        message = engine.complete_sync(asked, 20, template=REASONING, response_format=form).message
+        assert json.loads(message.content) == {}
+        assert message.reasoning == ""
+        message = engine.complete_sync(
+            asked, 60, template=REASONING, tools=[clock], tool_choice="required"
+        ).message
+        assert message.tool_calls[0].name == "clock"
+        assert engine.complete_sync(asked, 5, template=REASONING).message.reasoning
+        chat = plait.Chat(engine, template=REASONING, max_tokens=20)
+        assert json.loads(chat.say("Otto has a hat.", response_format=form)) == {}
+        grammar = plait.Grammar.regex("so</think>yes")
+        message = engine.complete_sync(
+            asked, 20, plait.Sampler(0, grammar=grammar), template=REASONING
+        ).message
+        assert (message.reasoning, message.content) == ("so", "yes")
+
+
 def test_response_format_constrains_the_text(demo_model):
     pytest.importorskip("llguidance")
     form = {"type": "json_schema", "json_schema": {"schema": {"enum": ["a", "b"]}}}
@@ -526,6 +638,42 @@ def test_an_error_of_one_request_harms_no_other(tiny, engine):
     with pytest.raises(LookupError, match="broken sampler"):
         list(engine.stream_sync("a", 3, broken))
     assert engine.stats.n_failed == 5
+
+
+@pytest.mark.parametrize("source", ["engine", "model"])
+def test_an_error_keeps_nothing_of_its_callers_alive(tiny, engine, source):
+    class Local:
+        """What a caller holds."""
+
+    def broken(row, seq):
+        raise LookupError("broken sampler")
+
+    def call():
+        local = Local()
+        where = engine if source == "engine" else tiny
+        with pytest.raises(LookupError, match="broken sampler"):
+            plait.complete(where, [tokens(5), tokens(6)], 3, broken)
+        if source == "engine":
+            with pytest.raises(LookupError, match="broken sampler"):
+                engine.complete_sync(tokens(5), 3, broken)
+        return weakref.ref(local)
+
+    gc.disable()  # reference counts alone must free it
+    try:
+        assert call()() is None
+    finally:
+        gc.enable()
+
+
+def test_kept_prefixes_that_a_rollback_replaced_are_computed_again(tiny):
+    with plait.Context(tiny, n_ctx=64, n_seq_max=3) as ctx, plait.Engine(ctx) as engine:
+        want = engine.complete_sync(tokens(20), 4).tokens
+        batch = plait.Batch()
+        with ctx.transaction() as undone, ctx.sequence() as own:
+            batch.add_sequence(tokens(5), seq=own)
+            ctx.decode(batch)
+            undone.rollback()
+        assert engine.complete_sync(tokens(20), 4).tokens == want
 
 
 @pytest.mark.parametrize(
@@ -700,6 +848,28 @@ def test_tasks_advance_while_a_grammar_is_compiled(demo_model, monkeypatch, seed
 
     with plait.Engine(demo_model, n_ctx=64) as engine:
         asyncio.run(main(engine))
+
+
+SLOW_TEMPLATE = "{% for i in range(500) %}{% for j in range(500) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "template"),
+    [([{"role": "user", "content": "hat"}], SLOW_TEMPLATE), ([5] * 300_000, None)],
+    ids=["template", "ids"],
+)
+def test_tasks_advance_while_a_prompt_is_prepared(demo_model, prompt, template):
+    async def main(engine):
+        slow = asyncio.create_task(engine.complete(prompt, 2, template=template))
+        n = 0
+        while not slow.done():
+            await asyncio.sleep(0.001)
+            n += 1
+        assert (slow.exception() is None) == (template is not None)  # the ids exceed n_ctx
+        return n
+
+    with plait.Engine(demo_model, n_ctx=64) as engine:
+        assert asyncio.run(main(engine)) > 5
 
 
 def test_a_task_may_be_cancelled_or_fail_while_a_grammar_is_compiled(demo_model, monkeypatch):
