@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -199,16 +201,21 @@ class EngineBatch(Closeable):
             self._stepper.cancel(call)
 
 
-def reserve_blocking(stepper: Stepper) -> None:
-    """Wait until a place in the queue is reserved."""
+def reserve_blocking(stepper: Stepper, deadline: float = math.inf) -> None:
+    """Wait until a place in the queue is reserved; see Stepper.reserve()."""
     opened = threading.Event()
-    if stepper.reserve(opened.set):
+    if stepper.reserve(opened.set, deadline):
         return
     try:
         opened.wait()
     except BaseException:
         stepper.release(opened.set)
         raise
+
+
+def deadline_of(call: Call, timeout: object) -> float:
+    """Return the time (monotonic) at which a call ends, infinite if the timeout is None or not a number."""
+    return call.since + float(timeout) if isinstance(timeout, numbers.Real) else math.inf
 
 
 def _result(request: Request | None) -> Completion:

@@ -18,6 +18,7 @@ from plait.generation.calls import (
     EngineBatch,
     ReplyingTask,
     ReplyingThread,
+    deadline_of,
     n_characters,
     prepared,
     reserve_blocking,
@@ -469,7 +470,7 @@ class Engine(SharedContext):
                 if given_back.acquire(blocking=False):
                     self._stepper.release()
 
-        if not self._stepper.reserve(gate):
+        if not self._stepper.reserve(gate, deadline_of(call, given["timeout"])):
             try:
                 await opened
             except BaseException:  # also GeneratorExit, if the task is destroyed with its loop
@@ -483,7 +484,7 @@ class Engine(SharedContext):
         self._check_open()
         call = ReplyingThread(streaming)
         ids, parameters = prepared(self._ctx, call, prompt, images=self._images, **given)
-        reserve_blocking(self._stepper)
+        reserve_blocking(self._stepper, deadline_of(call, given["timeout"]))
         self._stepper.submit(call, ids, **parameters)
         return call
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -114,7 +115,9 @@ class Stepper(Closeable):
         self._max_queued = max_queued
         self._owned = owned
         self._wake = threading.Condition()
-        self._gates: deque[Callable[[], object]] = deque()  # callers that wait for a place
+        self._gates: dict[
+            Callable[[], object], float
+        ] = {}  # callers that wait for a place, and until when
         self._n_reserved = 0  # places of callers that are about to submit
         self._closing = False
         self._cancelled = False  # whether a request was cancelled since the last step
@@ -136,11 +139,13 @@ class Stepper(Closeable):
         """Number of requests that have not started, with those that wait for a place."""
         return self._scheduler.n_waiting + len(self._gates)
 
-    def reserve(self, gate: Callable[[], object]) -> bool:
+    def reserve(self, gate: Callable[[], object], deadline: float = math.inf) -> bool:
         """Reserve a place in the queue.
 
         Args:
             gate: Called from any thread once a place is reserved, unless one is free now.
+            deadline: The time (monotonic) from which a place is reserved although the queue is full. A request that has
+                reached its timeout ends in the next step.
 
         Returns:
             True if a place is reserved now.
@@ -149,7 +154,7 @@ class Stepper(Closeable):
             if not self._gates and self._n_free_places() > 0:
                 self._n_reserved += 1
                 return True
-            self._gates.append(gate)
+            self._gates[gate] = deadline
             return False
 
     def release(self, gate: Callable[[], object] | None = None) -> None:
@@ -159,9 +164,7 @@ class Stepper(Closeable):
             gate: What was given to reserve(), if its caller no longer waits.
         """
         with self._wake:
-            if gate is not None and gate in self._gates:
-                self._gates.remove(gate)
-            else:
+            if gate is None or self._gates.pop(gate, None) is None:
                 self._n_reserved -= 1
         self._open_gates()
 
@@ -290,9 +293,12 @@ class Stepper(Closeable):
     def _open_gates(self) -> None:
         opened = []
         with self._wake:
-            while self._gates and self._n_free_places() > 0:
-                self._n_reserved += 1
-                opened.append(self._gates.popleft())
+            now = time.monotonic() if self._gates else 0.0
+            for gate, deadline in list(self._gates.items()):
+                if self._n_free_places() > 0 or deadline <= now:
+                    self._n_reserved += 1
+                    del self._gates[gate]
+                    opened.append(gate)
         for gate in opened:
             gate()
 

@@ -564,6 +564,23 @@ def test_required_calls_have_no_endless_white_space(demo_model):
     assert call.arguments["x"] in (1, 2)
 
 
+def test_a_timeout_counts_while_a_caller_waits_for_a_place(tiny):
+    async def main(engine):
+        first = [asyncio.create_task(engine.complete(tokens(5), 200)) for _ in range(3)]
+        await asyncio.sleep(0)
+        late = [asyncio.create_task(engine.complete(tokens(6), 2, timeout=0.01)) for _ in range(2)]
+        last = asyncio.to_thread(engine.complete_sync, tokens(7), 2, timeout=0.01)
+        found = await asyncio.gather(*late, last)
+        assert not first[-1].done()
+        await asyncio.gather(*first)
+        return found
+
+    with plait.Engine(tiny, n_seq_max=1, n_ctx=256, max_queued=1) as engine:
+        found = asyncio.run(main(engine))
+        assert engine._stepper._n_reserved == 0
+    assert [(one.finish_reason, one.tokens) for one in found] == [("timeout", ())] * 3
+
+
 # The end of a prompt opens the reasoning, as in the templates of DeepSeek R1.
 REASONING = (
     "{% for m in messages %}{{ m.content }}{% endfor %}{# <tool_call> #}"
