@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from plait.arguments import kind, string
 from plait.errors import UnsupportedError
+from plait.generation.gbnf import to_lark
 from plait.generation.grammar_depth import depth_of
 
 try:
     import llguidance
-    import llguidance.gbnf_to_lark
     import llguidance.numpy
 except ImportError as error:
     raise UnsupportedError("grammars need llguidance: pip install 'plait[grammar]'") from error
@@ -36,7 +36,7 @@ Masks = npt.NDArray[np.uint32]
 
 # White space between the parts of JSON. Unlimited, some models would write nothing else.
 WHITESPACE: Final = r"[ ]?|\n[ ]{0,16}"
-_RULES: Final = re.compile(r"^\s*start\s*:", re.MULTILINE)
+_RULES: Final = re.compile(r"^\s*[?!]?start\s*:", re.MULTILINE)
 _GBNF: Final = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 # The vocabularies in the form of llguidance, and the compiled grammars. No value refers to its keys.
 _tokenizers: weakref.WeakKeyDictionary[Tokenizer, Any] = weakref.WeakKeyDictionary()
@@ -84,7 +84,7 @@ class Grammar:
         indentation.
 
         Args:
-            schema: The schema, as a dict or as JSON text.
+            schema: The schema, as a dict or as JSON text. True allows every document.
 
         Returns:
             The grammar.
@@ -97,8 +97,12 @@ class Grammar:
             raise TypeError(
                 f"Grammar: schema: expected a dict, JSON text or a bool, got {kind(schema)}"
             )
+        if schema is False:
+            raise ValueError("Grammar: schema is False, which allows no document")
         try:
-            text = schema if isinstance(schema, str) else json.dumps(schema)
+            text = (
+                schema if isinstance(schema, str) else json.dumps({} if schema is True else schema)
+            )
         except TypeError as error:
             raise ValueError(f"Grammar: schema is not JSON: {error}") from None
         try:
@@ -143,6 +147,9 @@ class Grammar:
     def gbnf(cls, rules: str) -> Grammar:
         """Create a grammar from rules in llama.cpp's notation (GBNF), which are converted to Lark.
 
+        They are matched character by character, so masks take longer than those of json(), regex() and lark(): about
+        2 ms instead of 0.1 ms for a vocabulary of 50,000 tokens.
+
         Args:
             rules: The rules. The start symbol is `root`.
 
@@ -152,12 +159,7 @@ class Grammar:
         Raises:
             ValueError: The rules are invalid.
         """
-        string(rules, "Grammar: rules")
-        try:
-            translated = llguidance.gbnf_to_lark.gbnf_to_lark(rules)
-        except Exception as error:  # the parser of llguidance raises Exception itself
-            raise ValueError(f"grammar: {error}") from error
-        return cls.lark(translated)
+        return cls.lark(to_lark(string(rules, "Grammar: rules")))
 
     @classmethod
     def of(cls, grammar: Grammar | Mapping[str, Any] | str) -> Grammar:
