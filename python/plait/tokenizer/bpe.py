@@ -80,7 +80,7 @@ def _build(vocabulary: Vocabulary, gap: int) -> tokenizers.Tokenizer:
     """Build the library's tokenizer. `gap` is the id of a token for unknown text, which prevents merges across it."""
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
-    pre, to_id = vocabulary.pre, vocabulary.to_id
+    pre, to_id = vocabulary.pre, vocabulary.without_control()
     # A merge whose parts or result are not tokens can never be part of a result.
     merges = dict.fromkeys(
         (left, right)

@@ -28,7 +28,7 @@ class Plamo:
         for token, (text, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
             if kind is TokenType.BYTE:
                 self._bytes[vocabulary.byte_of(token)] = token
-            else:
+            elif kind is not TokenType.CONTROL:
                 ids[text] = token
         for byte in range(256):
             if byte not in self._bytes:

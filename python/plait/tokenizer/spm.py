@@ -24,7 +24,7 @@ class Spm:
     """Merges by score, in O(n log n) time for a word of n characters."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._ids = vocabulary.to_id
+        self._ids = vocabulary.without_control()
         self._scores = vocabulary.scores
         self._longest = max(map(len, vocabulary.tokens))
         self._bytes = vocabulary.byte_tokens()

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from plait.errors import ModelError
-from plait.tokenizer.vocabulary import TOKENS, Vocabulary
+from plait.tokenizer.vocabulary import TOKENS, TokenType, Vocabulary
 
 Text = TypeVar("Text", str, bytes)
 
@@ -60,7 +60,9 @@ class Rwkv:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._index = PrefixIndex(
-            (unescape(token), index) for index, token in enumerate(vocabulary.tokens)
+            (unescape(token), index)
+            for index, token in enumerate(vocabulary.tokens)
+            if vocabulary.types[index] is not TokenType.CONTROL
         )
         self._unknown = vocabulary.ids.get("unknown")
 

@@ -114,6 +114,14 @@ class Vocabulary:
             )
         return int(match[1], 16)
 
+    def without_control(self) -> dict[str, int]:
+        """Return the ids of tokens by text, as `to_id`, but without control tokens, which text must not become."""
+        found: dict[str, int] = {}
+        for index, (token, kind) in enumerate(zip(self.tokens, self.types, strict=True)):
+            if kind is not TokenType.CONTROL:
+                found.setdefault(token, index)
+        return found
+
     def byte_tokens(self) -> list[int]:
         """Return the token of each byte: "<0xE2>", else the byte as text, else the unknown token, else -1."""
         unknown = self.ids.get("unknown", -1)

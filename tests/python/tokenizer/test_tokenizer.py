@@ -895,3 +895,43 @@ class TestScale:
             with ThreadPoolExecutor(8) as pool:
                 for ids in pool.map(fresh.encode, [text] * 16):
                     assert ids.tolist() == want
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens", "types", "text"),
+    [
+        ("rwkv", ["<s>", *(f"\\x{byte:02x}" for byte in range(256))], {0: CONTROL}, "a<s>b"),
+        ("plamo2", ["<unk>", "<s>", *BYTES, "a", "<"], {0: UNKNOWN, 1: CONTROL}, "a<s>a"),
+        (
+            "llama",
+            ["<unk>", "</s>", *BYTES, SPACE, "</", "s>", "<", "/", "s", ">"],
+            {0: UNKNOWN, 1: CONTROL},
+            "</s>",
+        ),
+        (
+            "gpt2",
+            [*byte_alphabet(), "<|end|>", "/nothink"],
+            {256: CONTROL, 257: CONTROL},
+            "hi\n/nothink",
+        ),
+    ],
+)
+def test_text_becomes_no_control_token(kind, tokens, types, text):
+    """Not even where the tokens of text and the control tokens are in one table."""
+    numbers = [BYTE if token in BYTES else NORMAL for token in tokens]
+    for token, number in types.items():
+        numbers[token] = number
+    tokenizer = plait.Tokenizer({
+        "tokenizer.ggml.model": kind, "tokenizer.ggml.pre": "glm4", "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": np.array(numbers, np.int32),
+        "tokenizer.ggml.scores": np.arange(0.0, -len(tokens), -1.0, np.float32) / 1000,
+        "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.unknown_token_id": 0,
+    })  # fmt: skip
+    ids = tokenizer.encode(text, add_special=False, parse_special=False)
+    assert not tokenizer.control_ids.intersection(ids.tolist())
+    assert tokenizer.decode(ids).strip() == text
+    special = tokenizer.encode(text, add_special=False)
+    assert tokenizer.control_ids.intersection(special.tolist())
