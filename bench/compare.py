@@ -76,7 +76,7 @@ def measure(
     prefix = Path(prefixes) / f"{engine}-{Path(path).stem}-{parsed.depth}-{parsed.n_seqs}"
     done = subprocess.run(
         [
-            args.python if engine != "plait" else sys.executable,
+            args.python if engine == "llama.cpp" else sys.executable,
             ENGINE_SCRIPT, engine, path, case,
             "--threads", str(args.threads),
             "--options", json.dumps(args.options),
@@ -119,9 +119,7 @@ def row(
     reads = Case.parse(case).is_reading and not args.busy
     speeds: list[float] = []
     for turn in range(args.rounds):
-        for engine in engines if turn % 2 == 0 else engines[::-1]:
-            if engine in crashes:
-                continue
+        for engine in list(figures) if turn % 2 == 0 else list(figures)[::-1]:
             try:
                 found = measure(engine, path, case, prefixes, args)
             except Crash as error:
