@@ -10,6 +10,7 @@ from typing import SupportsIndex
 from plait.arguments import expect_context, integer, kind
 from plait.cache.sequence import Sequence
 from plait.context import Context
+from plait.errors import UnsupportedError
 
 
 def attention_sinks(
@@ -79,6 +80,8 @@ class SelfExtend:
 
     Raises:
         ValueError: `group` is below 2, or `width` is not a multiple of it.
+        UnsupportedError: The context cannot change positions, or it frees the keys that have left a
+            sliding window; `swa_full=True` keeps them.
     """
 
     def __init__(
@@ -88,6 +91,7 @@ class SelfExtend:
         _expect_sequence(seq, "SelfExtend")
         if not seq.belongs_to(ctx):
             raise ValueError("SelfExtend: seq is closed or belongs to another context than ctx")
+        _expect_movable(ctx)
         self._kv = ctx.kv
         self.seq = seq
         self.group = integer(group, "SelfExtend: group", 2)
@@ -106,8 +110,8 @@ class SelfExtend:
             Number of positions saved.
 
         Raises:
-            UnsupportedError: As in KVCache.seq_div().
-            CacheFull: As in KVCache.seq_div().
+            CacheFull: Other sequences share cells of this one, and copying them needs more cells than
+                are free. Nothing has changed.
         """
         before = self.seq.pos
         while self.seq.pos >= self.n_grouped + self.width:
@@ -119,10 +123,23 @@ class SelfExtend:
         n_new = self.width // self.group
         # Division rounds towards 0, so the block is first moved to where its quotients are begin, begin + 1, ...
         apart = begin * (self.group - 1)
-        kv.seq_add(self.seq, begin, None, apart)
+        # Two calls, so that the first always changes positions: it copies all cells that other sequences share, or
+        # raises CacheFull. The calls after it need no cells, and cannot fail with some of the changes made.
+        kv.seq_add(self.seq, begin, None, apart + 1)
+        kv.seq_add(self.seq, begin + apart + 1, None, -1)
         kv.seq_div(self.seq, begin + apart, begin + apart + self.width, self.group)
         kv.seq_add(self.seq, begin + apart + self.width, None, -(apart + self.width - n_new))
         self.n_grouped = begin + n_new
+
+
+def _expect_movable(ctx: Context) -> None:
+    if not ctx.kv.can_shift:
+        raise UnsupportedError(f"SelfExtend: a {ctx.model.arch} model cannot change positions")
+    if ctx.kv.kind == "sliding" and not ctx._options.get("swa_full"):
+        raise UnsupportedError(
+            "SelfExtend: the context frees the keys that have left a sliding window, so old tokens cannot move into "
+            "the window again; create it with swa_full=True, which keeps all keys"
+        )
 
 
 def _expect_sequence(seq: object, what: str) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import plait
 import pytest
 from python.drive import feed, tokens
+from python.reference_data import model_path
 
 
 def positions(ctx, seq=0):
@@ -80,6 +81,48 @@ def test_old_tokens_share_positions(tiny, group, width):
         by_position = sorted(range(70), key=lambda i: want[i])
         for place, i in enumerate(by_position):
             np.testing.assert_allclose(keys[place], key_at(tiny, ids[i], want[i]), atol=5e-5)
+
+
+def test_a_grouping_without_room_for_copies_changes_nothing(tiny):
+    """The 20 free cells are enough to copy the 16 grouped tokens, but not the 8 later ones."""
+    ids = tokens(24)
+    options = {"n_ctx": 44, "kv_cells": 44, "n_seq_max": 2, "type_k": "f32", "type_v": "f32"}
+    with plait.Context(tiny, **options) as ctx, ctx.sequence() as seq:
+        feed(ctx, ids, seq)
+        keys = ctx.kv.keys(0, seq.id)
+        extend = plait.SelfExtend(ctx, seq, group=4, width=16)
+        with seq.fork():
+            for _ in range(2):
+                with pytest.raises(plait.CacheFull):
+                    extend.update()
+                assert positions(ctx, seq.id).tolist() == list(range(24))
+                assert (extend.n_grouped, seq.pos) == (0, 24)
+            np.testing.assert_array_equal(ctx.kv.keys(0, seq.id), keys)
+        assert extend.update() == 12
+        want = [place // 4 if place < 16 else place - 12 for place in range(24)]
+        assert positions(ctx, seq.id).tolist() == want
+        for key, token, pos in zip(ctx.kv.keys(0, seq.id), ids, want, strict=True):
+            np.testing.assert_allclose(key, key_at(tiny, token, pos), atol=5e-5)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "qwen2vl"])
+def test_contexts_that_cannot_move_old_tokens_are_refused(data_dir, name):
+    model = plait.Model(model_path(data_dir, name))
+    with (
+        plait.Context(model, n_ctx=64) as ctx,
+        ctx.sequence() as seq,
+        pytest.raises(plait.UnsupportedError, match="SelfExtend"),
+    ):
+        plait.SelfExtend(ctx, seq, 4, 16)
+
+
+def test_keys_of_sliding_windows_are_grouped_if_all_are_kept(data_dir):
+    model = plait.Model(model_path(data_dir, "gemma3"))
+    with plait.Context(model, n_ctx=64, swa_full=True) as ctx, ctx.sequence() as seq:
+        extend = plait.SelfExtend(ctx, seq, 4, 16)
+        feed(ctx, tokens(60), seq)
+        assert extend.update() == 36
+        assert seq.pos == 24
 
 
 @pytest.mark.parametrize(("group", "width"), [(1, 8), (4, 2), (4, 10), (0, 0)])
