@@ -39,17 +39,19 @@ def run(args: argparse.Namespace) -> int:
     """Write the comparison. The exit status is 0 whatever it shows."""
     from plait import compare, kl_divergence
     from plait.arguments import integer
+    from plait.evaluation.comparison import most_different
 
     integer(args.values, "values", 0)
     reference, candidate = open_model(args.model), open_model(args.candidate)
-    ids = reference.tokenizer.encode(read_text(args.text)).tolist()
+    text = read_text(args.text)
+    ids = reference.tokenizer.encode(text).tolist()
     longest = args.window or min(len(ids), reference.n_ctx_train or len(ids))
     with (
         closing(make_context(reference, args, n_ctx=longest)) as a,
         closing(make_context(candidate, args, n_ctx=longest)) as b,
         Progress("compare") as progress,
     ):
-        found = kl_divergence(a, b, ids, window=args.window, progress=progress)
+        found = kl_divergence(a, b, text, window=args.window, progress=progress)
         alike = all(
             getattr(reference, name) == getattr(candidate, name)
             for name in ("arch", "n_layer", "n_embd")
@@ -82,12 +84,11 @@ def run(args: argparse.Namespace) -> int:
     write_table(("", ""), rows, left=2)
     if report is not None and report.first_difference is not None:
         write()
-        worst = sorted(report.layers, key=lambda row: row["cosine"])[: args.values]
         write_table(
             ("value", "max", "rms", "cosine"),
             [
                 (row["name"], f"{row['max_abs']:.4g}", f"{row['rms']:.4g}", f"{row['cosine']:.6f}")
-                for row in worst
+                for row in most_different(report.layers, args.values)
             ],
         )
     return 0

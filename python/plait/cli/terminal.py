@@ -6,6 +6,7 @@ On a terminal, rich formats them (plait[terminal]). Without rich, and in files a
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import sys
@@ -35,9 +36,9 @@ def flush() -> None:
 def write_json(value: Any) -> None:
     """Write a value as indented JSON, with each list of numbers on one line.
 
-    NumPy arrays become lists; invalid Unicode is replaced.
+    NumPy arrays become lists, NaN and infinities null, which JSON has instead; invalid Unicode is replaced.
     """
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    text = json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
     text = _NUMBERS.sub(
         lambda found: re.sub(r"\n *", " ", found[0]).replace("[ ", "[").replace(" ]", "]"), text
     )
@@ -46,8 +47,12 @@ def write_json(value: Any) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> None:

@@ -87,15 +87,19 @@ class Comparison:
             f"KL divergence {self.kl:.6f} nats, same most likely token {self.top1_agreement:.2%}, largest error of a "
             f"logit {self.max_logit_error:.4g}, over {self.n_tokens} tokens",
         ]
-        worst = sorted(self.layers, key=lambda row: np.nan_to_num(row["cosine"], nan=-2.0))[:5]
         lines += [
             f"  {row['name']}: max {row['max_abs']:.4g}, rms {row['rms']:.4g}, cosine {row['cosine']:.6f}"
-            for row in worst
+            for row in most_different(self.layers, 5)
         ]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
         return f"<plait.Comparison of {self.n_tokens} tokens: {str(self).splitlines()[0]}>"
+
+
+def most_different(layers: npt.NDArray[np.void], n: int) -> list[np.void]:
+    """Return the `n` rows of `Comparison.layers` with the least cosines; those with NaN are first."""
+    return sorted(layers, key=lambda row: np.nan_to_num(row["cosine"], nan=-2.0))[:n]
 
 
 @dataclass

@@ -166,3 +166,49 @@ def test_the_command(
     assert facts["first_difference"][0] == 0
     assert main(["compare", pair[0].path, pair[0].path, "--text", str(text)]) == 0
     assert "all values have the same bits" in capsys.readouterr().out
+
+
+def test_the_command_lists_values_without_an_angle_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from plait.cli import main
+
+    weights = gguf_writer.llama_weights()
+    weights["blk.1.ffn_down.weight"][:] = 0
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    paths = [
+        str(gguf_writer.tiny_llama(tmp_path / "one.gguf")),
+        str(gguf_writer.write(tmp_path / "zero.gguf", metadata, weights)),
+    ]
+    text = tmp_path / "text.txt"
+    text.write_text("in the end")
+    assert main(["compare", *paths, "--text", str(text), "--values", "1"]) == 0
+    name, *_, cosine = capsys.readouterr().out.splitlines()[-1].split()
+    assert (name, cosine) == ("blk.1.ffn_out", "nan")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    assert main(["compare", *paths, "--text", str(text), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    cosines = {row["name"]: row["cosine"] for row in facts["values"]}
+    assert cosines["blk.1.ffn_out"] is None
+    assert cosines["blk.0.ffn_out"] == 1
+
+
+def test_the_command_refuses_models_that_encode_the_text_differently(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from plait.cli import main
+
+    vocabulary = gguf_writer.vocabulary()
+    tokens = vocabulary["tokenizer.ggml.tokens"]
+    i, j = tokens.index("e"), tokens.index("t")
+    tokens[i], tokens[j] = tokens[j], tokens[i]
+    metadata = gguf_writer.llama_metadata() | vocabulary
+    one = gguf_writer.tiny_llama(tmp_path / "one.gguf")
+    other = gguf_writer.write(tmp_path / "other.gguf", metadata, gguf_writer.llama_weights())
+    text = tmp_path / "text.txt"
+    text.write_text("eat")
+    assert main(["compare", str(one), str(other), "--text", str(text)]) == 1
+    assert "encode the text differently" in capsys.readouterr().err
