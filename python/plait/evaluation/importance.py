@@ -90,7 +90,7 @@ def _inputs(model: Model, values: set[str]) -> dict[str, str]:
     """Return the value that each matrix of the model multiplies, by the name of its tensor."""
     found = dict[str, str]()
     for name, tensor in model.tensors.items():
-        if len(tensor.shape) < 2:
+        if len(tensor.shape) < 2 or _has_other_input(model, name):
             continue
         layer = re.fullmatch(r"(blk\.\d+)\.(\w+)\.weight", name)
         if layer and layer[2] in _INPUTS:
@@ -108,6 +108,21 @@ def _inputs(model: Model, values: set[str]) -> dict[str, str]:
             "importance_matrix: no matrix of this model has an input that can be captured"
         )
     return found
+
+
+def _has_other_input(model: Model, name: str) -> bool:
+    """Return whether a matrix multiplies something else than the value in _INPUTS, which cannot be captured."""
+    layer, _, part = name.removesuffix(".weight").rpartition(".")
+    tensors = model.tensors
+    if part == "attn_output":
+        # Half of the rows of attn_q are a gate by which the heads are multiplied: Qwen3-Next, Qwen3.5.
+        queries = tensors.get(f"{layer}.attn_q.weight")
+        gated = queries is not None and queries.shape[0] == 2 * tensors[name].shape[1]
+        return gated or f"{layer}.attn_sub_norm.weight" in tensors
+    if part == "ffn_down":
+        return f"{layer}.ffn_sub_norm.weight" in tensors
+    # Llama 4 multiplies the input of the experts by their weights.
+    return model.arch == "llama4" and part in ("ffn_gate_exps", "ffn_up_exps")
 
 
 def _squares(

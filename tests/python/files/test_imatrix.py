@@ -10,8 +10,17 @@ import plait
 import pytest
 from plait import quant
 from plait.demo import corpus
-from plait.evaluation import budget
+from plait.evaluation import budget, importance
 from plait.files import gguf
+from python.model.test_related_architectures import (
+    ATTENTION,
+    GATED,
+    HEAD_DIM,
+    HEADS,
+    tensors,
+)
+from python.model.test_related_architectures import model as tiny_model
+from python.reference_data import model_path
 
 from python import gguf_writer
 
@@ -53,6 +62,67 @@ def test_the_sums_are_those_of_the_inputs(floats, text, matrix):
             squares += (seen["blk.2.ffn_act"].astype(np.float64) ** 2).sum(axis=0)
     np.testing.assert_allclose(matrix.sums["blk.2.ffn_down.weight"][0], squares, rtol=1e-5)
     assert matrix.counts["blk.2.ffn_down.weight"] == 128 * n
+
+
+# The value that each matrix computes, by the part of its name after the layer. Others are not compared.
+OUTPUTS = {
+    "attn_output": "attn_out", "ffn_gate": "ffn_gate", "ffn_up": "ffn_up", "ffn_down": "ffn_out",
+    "ffn_gate_exps": "ffn_gate", "ffn_up_exps": "ffn_up", "ffn_down_exps": "experts",
+}  # fmt: skip
+
+
+def checked_matrices(model):
+    """Compare each matrix times its recorded input with what the model computes; return the parts of their names."""
+    ids = np.random.default_rng(0).integers(3, model.n_vocab, 7)
+    with plait.Context(model, n_ctx=16, type_k="f32", type_v="f32") as ctx:
+        inputs = importance._inputs(model, set(ctx.value_names()))
+        outputs = {}
+        for name in inputs:
+            layer, _, part = name.removesuffix(".weight").rpartition(".")
+            if part in OUTPUTS:
+                outputs[name] = f"{layer}.{OUTPUTS[part]}"
+        batch = plait.Batch()
+        batch.add_sequence(ids, logits="all")
+        with ctx.capture(*{*outputs.values(), *(inputs[name] for name in outputs)}) as seen:
+            ctx.decode(batch)
+    for name, output in outputs.items():
+        matrix, x, expected = model.tensor(name), seen[inputs[name]], seen[output]
+        if matrix.ndim == 2:
+            found = x.reshape(len(ids), -1) @ matrix.T
+            expected = expected.reshape(found.shape)
+        else:  # the output of one expert for each place, whichever it is
+            x = x.reshape(len(ids), -1, 1, x.shape[-1])
+            every = np.einsum("tjoi,eni->tjen", x, matrix)
+            apart = np.abs(every - expected[:, :, None]).max(axis=-1)
+            found = np.take_along_axis(every, apart.argmin(axis=2)[..., None, None], 2)[:, :, 0]
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, atol=0.02 * scale, err_msg=name)
+    return {name.split(".")[2] for name in outputs}
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("llama-gqa", set()),
+        ("mixtral", set()),
+        ("qwen3next", {"attn_output"}),
+        ("qwen35-a", {"attn_output"}),
+        ("qwen35moe-a", {"attn_output"}),
+        ("llama4-a", {"ffn_gate_exps", "ffn_up_exps"}),
+    ],
+)
+def test_entries_have_the_inputs_of_their_matrices(data_dir, name, missing):
+    model = plait.Model(model_path(data_dir, name))
+    parts = {name.split(".")[2] for name in model.tensors if name.startswith("blk.")}
+    assert checked_matrices(model) == parts.intersection(OUTPUTS) - missing
+
+
+def test_matrices_behind_a_norm_have_no_entry(tmp_path):
+    norms = {"attn_sub_norm": (HEADS * HEAD_DIM,), "ffn_sub_norm": (gguf_writer.N_FFN,)}
+    bitnet = tiny_model(tmp_path, "bitnet", {}, tensors(ATTENTION | GATED | norms))
+    found = quant.importance_matrix(bitnet, [5, 6, 7])
+    parts = {name.split(".")[2] for name in found.sums if name.startswith("blk.")}
+    assert parts == {"attn_q", "attn_k", "attn_v", "ffn_gate", "ffn_up"}
 
 
 def test_files_keep_everything(matrix, tmp_path):
