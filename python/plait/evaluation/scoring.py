@@ -485,9 +485,9 @@ def _checked_top(top_logprobs: SupportsIndex, n_vocab: int) -> int:
 def _pairs(
     model: Model, context: Text, continuations: list[Text], add_special: bool, parse_special: bool
 ) -> list[_Pair]:
-    alone = _without_end(
-        model, token_ids(model, context, "context", add_special, parse_special), context
-    )
+    alone = token_ids(model, context, "context", add_special, parse_special)
+    ends = isinstance(context, str) and add_special and model.tokenizer.add_eos
+    alone = _without_end(model, alone) if ends else alone
     if not alone:
         raise ValueError(
             "score: the context has no tokens; it must have at least one, which predicts the continuation"
@@ -495,8 +495,8 @@ def _pairs(
     pairs = []
     for i, text in enumerate(continuations):
         if isinstance(text, str) and isinstance(context, str):
-            whole = token_ids(model, context + text, "context", add_special, parse_special)
-            tokens = _without_end(model, whole, context)
+            tokens = token_ids(model, context + text, "context", add_special, parse_special)
+            tokens = _without_end(model, tokens) if ends else tokens
         else:
             tokens = alone + token_ids(model, text, f"continuation {i}", False, parse_special)
         n_context = next(
@@ -513,10 +513,9 @@ def _pairs(
     return pairs
 
 
-def _without_end(model: Model, ids: list[int], text: Text) -> list[int]:
+def _without_end(model: Model, ids: list[int]) -> list[int]:
     """Remove the token that the tokenizer appends to every text."""
-    ends = isinstance(text, str) and model.tokenizer.add_eos
-    return ids[:-1] if ends and ids and ids[-1] == model.tokenizer.eos else ids
+    return ids[:-1] if ids and ids[-1] == model.tokenizer.eos else ids
 
 
 def _read_context(

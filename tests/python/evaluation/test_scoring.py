@@ -9,6 +9,8 @@ from plait.evaluation.scoring import score_pairs
 from python.drive import feed, tokens
 from python.model.test_encoders import tiny_bert
 
+from python import gguf_writer
+
 
 @pytest.fixture
 def bert(tmp_path):
@@ -246,3 +248,16 @@ class TestEmbed:
         t5 = plait.Model(data_dir / "conformance" / "t5" / "model.gguf")
         with pytest.raises(plait.UnsupportedError, match="encoder"):
             plait.embed(t5, [[1, 2]])
+
+
+@pytest.mark.parametrize("add_special", [True, False])
+def test_an_end_that_the_caller_writes_is_scored(tmp_path, add_special):
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata["tokenizer.ggml.add_eos_token"] = True
+    path = gguf_writer.write(tmp_path / "m.gguf", metadata, gguf_writer.llama_weights())
+    model = plait.Model(path)
+    without, with_end = plait.score(model, "the", [" hat", " hat</s>"], add_special=add_special)
+    assert with_end.tokens.tolist() == [*without.tokens, model.tokenizer.eos]
+    ids = [*model.tokenizer.encode("the</s> hat", add_special=False)]
+    (after,) = plait.score(model, "the</s>", [" hat"], add_special=add_special)
+    assert after.tokens.tolist() == ids[ids.index(model.tokenizer.eos) + 1 :]
