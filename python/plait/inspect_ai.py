@@ -113,6 +113,9 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
         Returns:
             The output, with as many choices as `config.num_choices`; for a prompt that exceeds n_ctx, one with the stop
             reason "model_length".
+
+        Raises:
+            ValueError: A message has content other than text and reasoning, such as an image.
         """
         messages = [_message(one) for one in input]
         functions = [] if tool_choice == "none" else [_function(tool) for tool in tools]
@@ -201,10 +204,11 @@ def plait() -> type[ModelAPI]:
 
 
 def _sampler(config: GenerateConfig) -> Sampler | None:
-    if not config.temperature:
+    changes_logits = config.logit_bias or config.presence_penalty or config.frequency_penalty
+    if not config.temperature and not changes_logits:
         return None
     return Sampler(
-        temperature=config.temperature, top_k=config.top_k or 0, min_p=0,
+        temperature=config.temperature or 0, top_k=config.top_k or 0, min_p=0,
         top_p=1.0 if config.top_p is None else config.top_p,
         presence_penalty=config.presence_penalty or 0, frequency_penalty=config.frequency_penalty or 0,
         logit_bias=config.logit_bias, seed=config.seed,
@@ -239,6 +243,12 @@ def _function(tool: ToolInfo) -> dict[str, Any]:
 
 def _message(message: ChatMessage) -> dict[str, Any]:
     """Return a message as the mapping that chat templates expect."""
+    if not isinstance(message.content, str):
+        for part in message.content:
+            if not isinstance(part, ContentText | ContentReasoning):
+                raise ValueError(
+                    f"plait: a {message.role} message has content of the type {part.type!r}; expected only text"
+                )
     made: dict[str, Any] = {"role": message.role, "content": message.text}
     if isinstance(message, ChatMessageAssistant) and message.tool_calls:
         made["tool_calls"] = [

@@ -67,6 +67,41 @@ def test_choices_and_epochs_of_a_seed_differ_and_can_be_repeated(api):
     other.close()
 
 
+def test_biases_and_penalties_apply_without_a_temperature(api):
+    model, story = plait.Model.demo(), "The kite is red. The kite"
+    (greedy,) = plait.complete(model, story + "\n", 16, add_special=False)
+    for option in (
+        {"logit_bias": {greedy.tokens[0]: -100.0}},
+        {"frequency_penalty": 2.0},
+        {"presence_penalty": 2.0},
+    ):
+        sampler = plait.Sampler(0, **option)
+        (want,) = plait.complete(model, story + "\n", 16, sampler, add_special=False)
+        assert want.text != greedy.text
+        assert ask(api, story, max_tokens=16, **option).completion == want.text
+
+
+def test_contents_other_than_text_are_refused(api):
+    from inspect_ai.model import (
+        ChatMessageAssistant,
+        ChatMessageUser,
+        ContentAudio,
+        ContentImage,
+        ContentReasoning,
+        ContentText,
+    )
+
+    text = ContentText(text=STORY)
+    for kind, content in [
+        ("image", ContentImage(image="data:image/png;base64,iVBORw0KGgo=")),
+        ("audio", ContentAudio(audio="data:audio/wav;base64,AAAA", format="wav")),
+    ]:
+        with pytest.raises(ValueError, match=f"a user message has content of the type '{kind}'"):
+            ask(api, ChatMessageUser(content=[text, content]), max_tokens=3)
+    answer = ChatMessageAssistant(content=[ContentReasoning(reasoning="Rome?"), text])
+    assert ask(api, ChatMessageUser(content=[text]), answer, STORY, max_tokens=3).completion
+
+
 def test_a_schema_constrains_the_reply(api):
     pytest.importorskip("llguidance")
     from inspect_ai.model import ResponseSchema
