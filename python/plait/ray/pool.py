@@ -86,7 +86,7 @@ class Pool(Closeable):
 
     def generate(
         self,
-        prompts: Iterable[str],
+        prompts: str | Iterable[str],
         max_tokens: Limits = 128,
         *,
         progress: ProgressOption = None,
@@ -95,7 +95,7 @@ class Pool(Closeable):
         """Generate from each prompt; the results are in the order of the prompts.
 
         Args:
-            prompts: The prompts.
+            prompts: One prompt or several.
             max_tokens: Max tokens per generation, or a list with one number per prompt.
             progress: As in plait.generate(), in prompts.
             options: More arguments of plait.complete(); `n` is 1. Arguments with a value per prompt are divided among
@@ -107,7 +107,7 @@ class Pool(Closeable):
         Raises:
             ValueError: `n` is not 1, or as in plait.complete(), like the other exceptions.
         """
-        texts = list(prompts)
+        texts = _texts(prompts)
         if (n := options.pop("n", 1)) != 1:
             raise ValueError(
                 f"Pool: n is {n}, but a pool generates once per prompt; repeat the prompts, with a seed for each"
@@ -131,22 +131,30 @@ class Pool(Closeable):
         Args:
             pairs: Pairs (context, continuations).
             progress: As in plait.generate(), in pairs.
-            options: More arguments of plait.score().
+            options: More arguments of plait.score(), except `receipt`.
 
         Returns:
             For each pair the scores of its continuations.
+
+        Raises:
+            ValueError: `receipt` was given, or as in plait.score(), like the other exceptions.
         """
+        if options.get("receipt") is not None:
+            raise ValueError(
+                f"Pool: receipt is {options['receipt']!r}, but each pair is computed on its own and would replace "
+                f"the receipt of the one before; call plait.score() for a pair of which you need one"
+            )
         asked = [(context, list(continuations)) for context, continuations in pairs]
         lengths = [len(context) + sum(map(len, rest)) for context, rest in asked]
         return self._map("score", asked, lengths, progress, options)
 
     def embed(
-        self, texts: Iterable[str], *, progress: ProgressOption = None, **options: Any
+        self, texts: str | Iterable[str], *, progress: ProgressOption = None, **options: Any
     ) -> npt.NDArray[np.float32]:
         """Embed texts; see plait.embed().
 
         Args:
-            texts: The texts.
+            texts: One text or several.
             progress: As in plait.generate(), in texts.
             options: More arguments of plait.embed().
 
@@ -158,7 +166,7 @@ class Pool(Closeable):
         """
         import numpy as np
 
-        asked = list(texts)
+        asked = _texts(texts)
         if not asked:
             raise ValueError("embed: texts is empty; expected at least one text")
         return np.stack(self._map("embed", asked, [len(t) for t in asked], progress, options))
@@ -223,6 +231,10 @@ class Pool(Closeable):
                 ray.kill(worker)
                 self._idle.append(self._make(*self._arguments))
         return done
+
+
+def _texts(texts: str | Iterable[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _per_prompt(

@@ -106,6 +106,19 @@ def test_scores_and_embeddings(pool):
     np.testing.assert_allclose(pool.embed(PROMPTS), plait.embed(model, PROMPTS), atol=1e-6)
 
 
+def test_a_string_is_one_text(pool):
+    model = plait.Model.demo()
+    expected = plait.complete(model, PROMPTS[0], 4, progress=False)
+    assert [done.tokens for done in pool.generate(PROMPTS[0], 4)] == [expected[0].tokens]
+    np.testing.assert_allclose(pool.embed(PROMPTS[0]), plait.embed(model, PROMPTS[0]), atol=1e-6)
+
+
+def test_a_receipt_of_several_pairs_is_refused(pool, tmp_path):
+    with pytest.raises(ValueError, match="but each pair is computed on its own"):
+        pool.score([("Tom lives in", [" Oslo"])], receipt=tmp_path / "receipt.json")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_work_of_a_killed_actor_is_done_again(pool):
     before = pool.pids()
 
