@@ -69,8 +69,8 @@ def run(args: argparse.Namespace) -> int:
     if Path(args.output).exists() and not args.overwrite:
         raise ValueError(f"{args.output} already exists; pass --overwrite to replace it")
     model = open_model(args.model)
-    imatrix = quant.ImportanceMatrix.load(args.imatrix) if args.imatrix else None
-    types = _chosen(model, args, imatrix) if args.budget else None
+    imatrix = None if args.imatrix is None else quant.ImportanceMatrix.load(args.imatrix)
+    types = None if args.budget is None else _chosen(model, args, imatrix)
     with warnings.catch_warnings(record=True) as caught, Progress("quantize") as progress:
         warnings.simplefilter("always")
         made = quant.quantize_file(
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _type_of(args: argparse.Namespace) -> str:
-    """Return the type, or raise ValueError if none, two or a budget beside it was given."""
+    """Return the type. Raises ValueError if none or two were given, or options that do not combine."""
     given = [t for t in (args.positional_type, args.type) if t is not None]
     if args.budget is not None:
         if given:
@@ -101,7 +101,14 @@ def _type_of(args: argparse.Namespace) -> str:
             )
         if args.text is None:
             raise ValueError("--budget needs --text FILE, a text of the kind the model will read")
+        if args.output_type is not None:
+            raise ValueError(
+                f"--output-type: both --budget and --output-type {args.output_type} were given, but --budget also "
+                f"chooses the type of the output matrix; pass one of them"
+            )
         return "Q8_0"
+    if args.text is not None:
+        raise ValueError("--text is only for --budget, which was not given")
     if len(given) != 1:
         raise ValueError(f"--type: {len(given)} types were given; pass one TYPE, or --budget")
     return str(given[0])
