@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _SHARED: dict[str, Any] = {"alpha": 0.5, "hatch": "////", "edgecolor": "white", "linewidth": 0}
 # Readable on light and on dark pages, since figures have no background of their own.
 INK = "#808080"
+# Properties of the texts of tokens, in which dollar signs do not enclose formulas.
+TOKEN_TEXT: dict[str, Any] = {"fontsize": "small", "parse_math": False}
 
 
 def style() -> dict[str, Any]:
@@ -197,7 +199,7 @@ def plot_layers(
         aspect="auto",
         origin="lower",
     )
-    ax.set_xticks(range(len(texts)), texts, rotation=90, fontsize="small")
+    ax.set_xticks(range(len(texts)), texts, rotation=90, **TOKEN_TEXT)
     ax.set_yticks(range(len(numbers)))
     ax.set_ylabel("layer")
     if label:

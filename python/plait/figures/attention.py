@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.arguments import integer
-from plait.display.plots import INK, expect_axes, new_axes
+from plait.display.plots import INK, TOKEN_TEXT, expect_axes, new_axes
 from plait.errors import UnsupportedError
 from plait.figures.reading import TextReading
 from plait.numerics import log_softmax
@@ -70,8 +70,8 @@ class Attention:
             ax = new_axes(2 + 0.22 * n, 1.6 + 0.2 * n)
         expect_axes(ax)
         ax.imshow(self.weights[layer, head], cmap="Blues", vmin=0, aspect="auto")
-        ax.set_xticks(range(n), self.tokens, rotation=90, fontsize="small")
-        ax.set_yticks(range(n), self.tokens, fontsize="small")
+        ax.set_xticks(range(n), self.tokens, rotation=90, **TOKEN_TEXT)
+        ax.set_yticks(range(n), self.tokens, **TOKEN_TEXT)
         ax.set(
             xlabel="attended token", ylabel="attending token", title=f"layer {layer}, head {head}"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.arguments import integer
-from plait.display.plots import expect_axes, new_axes
+from plait.display.plots import TOKEN_TEXT, expect_axes, new_axes
 from plait.errors import UnsupportedError
 from plait.figures.reading import TextReading
 from plait.numerics import log_softmax
@@ -55,8 +55,8 @@ class LogitLens:
         for (layer, place), p in np.ndenumerate(probability):
             text = self.best[layer][len(self.tokens) - shown + place]
             colour = "white" if p > 0.6 else "black"
-            ax.text(place, layer, text, ha="center", va="center", color=colour, fontsize="small")
-        ax.set_xticks(range(shown), self.tokens[-shown:], rotation=45, ha="right", fontsize="small")
+            ax.text(place, layer, text, ha="center", va="center", color=colour, **TOKEN_TEXT)
+        ax.set_xticks(range(shown), self.tokens[-shown:], rotation=45, ha="right", **TOKEN_TEXT)
         ax.set_yticks(range(len(probability)))
         ax.set(
             xlabel="after the token",

@@ -8,7 +8,7 @@ import numpy as np
 import plait
 import pytest
 from plait.display.cache_map import Runs, runs_of
-from plait.figures import attention, logit_lens, plot_layers
+from plait.figures import Attention, LogitLens, attention, logit_lens, plot_layers
 
 TEXT = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A: Tom lives in"
 
@@ -197,6 +197,21 @@ def test_drawings(demo_model, plt):
             path.get_extents().x0 for c in ctx.kv.plot().collections for path in c.get_paths()
         ]
         assert starts == [0, 8]
+
+
+def test_dollars_in_tokens_are_no_formulas(plt):
+    tokens = ["$$", "$x$", r"$\bad"]
+    drawn = [
+        Attention(np.ones((1, 1, 3, 3)), tokens).plot(0, 0),
+        LogitLens(np.zeros((1, 3, 2), np.float32), tokens, [tokens]).plot(),
+        plot_layers(np.ones((1, 3)), tokens),
+    ]
+    for ax in drawn:
+        ax.figure.canvas.draw()
+        shown = [*ax.get_xticklabels(), *ax.texts]
+        shown += ax.get_yticklabels() if ax is drawn[0] else []
+        assert len(shown) in (3, 6)
+        assert not any(text.get_parse_math() for text in shown)
 
 
 def test_a_map_of_layers_and_tokens_chooses_its_colours_by_the_signs(plt):
