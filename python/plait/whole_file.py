@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 
 
 def replace_file(
@@ -34,3 +35,8 @@ def replace_file(
         if isinstance(error, OSError) and error.filename is None:  # for example, the disk is full
             error.filename = os.fsdecode(path)
         raise
+
+
+def draft_of(path: str | bytes | os.PathLike[str]) -> str:
+    """Return a temporary name for replace_file() that no other thread or process uses for this file."""
+    return f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.plait-tmp"

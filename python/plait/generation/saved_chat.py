@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from plait.arguments import kind
-from plait.whole_file import replace_file
+from plait.whole_file import draft_of, replace_file
 
 _VERSION: Final = 1
 _KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
@@ -34,8 +33,7 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
             f"Chat: save: the conversation has the lone surrogate U+{code:04X}, which UTF-8 cannot represent; remove it"
         ) from None
     _check(path, "save")
-    temporary = f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.tmp"
-    replace_file(path, temporary, data)
+    replace_file(path, draft_of(path), data)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

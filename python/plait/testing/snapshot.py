@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.arguments import flag, kind, string
+from plait.arguments import expect, flag, kind, string
 from plait.context import model_of
 from plait.testing.greedy import continuations, text_of
-from plait.whole_file import replace_file
+from plait.whole_file import draft_of, replace_file
 
 if TYPE_CHECKING:
     from plait.context import Context
@@ -45,12 +45,19 @@ class Snapshot:
 
         Raises:
             AssertionError: The value differs, or there is no such entry.
-            ValueError: A text to write has a lone surrogate, which UTF-8 cannot represent.
+            TypeError: JSON cannot represent the value.
+            ValueError: The value has NaN or infinity, which JSON cannot represent, or a text to write has a lone
+                surrogate, which UTF-8 cannot represent; or the file is damaged.
         """
         __tracebackhide__ = True
         string(name, "Snapshot.check: name")
         held = self._read()
-        value = json.loads(json.dumps(value))
+        try:
+            value = json.loads(json.dumps(value, allow_nan=False))
+        except ValueError as error:
+            raise ValueError(
+                f"Snapshot.check: {name}: expected a value that JSON can represent, without NaN and infinity: {error}"
+            ) from None
         if self.update:
             self._write(held | {name: value})
             return
@@ -110,14 +117,20 @@ class Snapshot:
     def _read(self) -> dict[str, Any]:
         if not self.path.is_file():
             return {}
-        held: dict[str, Any] = json.loads(self.path.read_text(encoding="utf-8"))
-        return held
+        try:
+            held = json.loads(self.path.read_text(encoding="utf-8"))
+            expect(held, dict, "the content", "a JSON object")
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.path} is not a snapshot file: {error}; restore it, or delete it and run pytest --plait-update"
+            ) from None
+        values: dict[str, Any] = held
+        return values
 
     def _write(self, held: dict[str, Any]) -> None:
         data = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(f"{self.path.name}.plait-tmp")
-        replace_file(self.path, temporary, data)
+        replace_file(self.path, draft_of(self.path), data)
 
 
 def _difference(held: Any, value: Any) -> list[str]:

@@ -1,6 +1,7 @@
 """The pytest plugin and its assertions, used from a directory of tests."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import plait
@@ -243,6 +244,36 @@ def test_a_value_that_cannot_be_written_changes_nothing(tmp_path):
     with pytest.raises(ValueError, match="surrogates not allowed"):
         Snapshot(path, update=True).check("broken", "\ud800")
     Snapshot(path).check("answer", 1)
+
+
+@pytest.mark.parametrize("value", [np.nan, {"a": [np.inf]}])
+@pytest.mark.parametrize("update", [True, False])
+def test_values_that_are_not_json_are_refused(tmp_path, value, update):
+    with pytest.raises(ValueError, match="without NaN and infinity"):
+        Snapshot(tmp_path / "a.json", update).check("answer", value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["<<<<<<< HEAD\n", "[1]", "", "null"])
+@pytest.mark.parametrize("update", [True, False])
+def test_a_damaged_snapshot_is_named(tmp_path, text, update):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"a\.json is not a snapshot file"):
+        Snapshot(path, update).check("answer", 1)
+    assert path.read_text() == text
+
+
+def test_threads_may_update_one_file(tmp_path):
+    path = tmp_path / "a.json"
+
+    def update(name):
+        for i in range(200):
+            Snapshot(path, update=True).check(name, i)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(update, "abcd"))
+    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
