@@ -211,13 +211,15 @@ def _with_options(text: str, command: argparse.ArgumentParser) -> str:
     for action in command._actions:
         if action.option_strings:
             name = re.escape(action.dest)
-            # A name without an underscore could be an ordinary word, unless it is followed like an argument.
+            # A name without an underscore could be an ordinary word, unless what is around it is as at an argument.
             after = (
                 r"(=True)?"
                 if "_" in action.dest
                 else r"(?=:? (?:is|expected)\b)|\b" + name + r"=(True)?"
             )
-            text = re.sub(rf"(?<![-\w])\b{name}\b{after}(?!\w)", action.option_strings[-1], text)
+            text = re.sub(
+                rf"(?<![-\w])(?<!whose )\b{name}\b{after}(?!\w)", action.option_strings[-1], text
+            )
     return text
 
 

@@ -106,7 +106,8 @@ def choose_types(
         raise TypeError(
             f"choose_types: imatrix: expected an ImportanceMatrix, got {type_of(imatrix)}"
         )
-    if isinstance(bits_per_weight, bool) or not isinstance(bits_per_weight, int | float):
+    numbers = (int, float, np.integer, np.floating)
+    if isinstance(bits_per_weight, bool) or not isinstance(bits_per_weight, numbers):
         raise TypeError(
             f"choose_types: bits_per_weight: expected a number, got {type_of(bits_per_weight)}"
         )
@@ -124,7 +125,7 @@ def choose_types(
     if not tensors:
         raise UnsupportedError("choose_types: the model has no matrix with float weights")
     n_elements = sum(math.prod(tensor.shape) for tensor in model.tensors.values())
-    bits_per_weight = min(bits_per_weight, _MAX_BITS)
+    bits_per_weight = float(min(bits_per_weight, _MAX_BITS))
     budget = int(bits_per_weight * n_elements / 8)
     storable = {
         name: storable_types(model, name, _smaller_types(tensor), imatrix)

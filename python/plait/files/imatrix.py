@@ -12,9 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from plait._core import read_metadata
+from plait.arguments import integer
 from plait.files import gguf
 
 Floats = npt.NDArray[np.float32]
+
+_MAX_COUNT = (1 << 32) - 1
 
 
 @dataclass
@@ -82,7 +85,9 @@ class ImportanceMatrix:
             path: The file.
 
         Raises:
-            ValueError: The sums and counts of a tensor have other shapes than stated above.
+            TypeError: `chunk_count` or `chunk_size` is not an integer.
+            ValueError: The sums and counts of a tensor have other shapes than stated above, or `chunk_count` or
+                `chunk_size` is not from 0 to 2^32 - 1.
             OSError: The file cannot be written.
         """
         names = b"".join(_string(name) for name in self.datasets)
@@ -91,9 +96,10 @@ class ImportanceMatrix:
             "imatrix.datasets": gguf.Value(
                 gguf.ARRAY, struct.pack("<IQ", gguf.STRING, len(self.datasets)) + names
             ),
-            "imatrix.chunk_count": gguf.Value.uint32(self.chunk_count),
-            "imatrix.chunk_size": gguf.Value.uint32(self.chunk_size),
         }
+        for key in ("chunk_count", "chunk_size"):
+            value = integer(getattr(self, key), f"ImportanceMatrix: {key}", 0, _MAX_COUNT)
+            metadata[f"imatrix.{key}"] = gguf.Value.uint32(value)
         arrays = dict[str, Floats]()
         for name in sorted(self.sums):
             sums, counts = self._entry(name)
@@ -159,7 +165,7 @@ def _string(text: str) -> bytes:
 
 def _count(metadata: Mapping[str, object], key: str, path: str | os.PathLike[str]) -> int:
     value = metadata.get(key, 0)
-    if not isinstance(value, int) or not 0 <= value < 1 << 32:
+    if not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
         raise ValueError(
             f"{os.fspath(path)}: {key}: expected an integer from 0 to 2^32 - 1, got {value!r}"
         )

@@ -16,6 +16,7 @@ import plait
 import pytest
 from plait.cli import COMMANDS, SHELLS, main
 from plait.cli.arguments import open_model
+from python.reference_data import model_path
 
 QUESTION = "Tom lives in Oslo. The kite is red. Q: Where does Tom live? A:"
 OTHER = "Mia has a dog. Mia lives in Rome. Q: Where does Mia live? A:"
@@ -528,6 +529,11 @@ def test_messages_name_options(run, tmp_path, monkeypatch, args, message, status
     told = run(*args, status=status)
     assert message in told
     assert "_" not in re.sub(r"Q\d_\w|quantize_file|token_logprobs", "", told)
+
+
+def test_words_that_are_not_arguments_stay(run, data_dir):
+    told = run("embed", model_path(data_dir, "t5"), "a red kite", status=1)
+    assert "an encoder-decoder, whose output is not pooled" in told
 
 
 def test_only_options_of_the_command_are_suggested(run):

@@ -196,6 +196,10 @@ def test_arrays_of_a_matrix_are_checked_and_converted(tmp_path):
     quant.ImportanceMatrix({"a": np.ones((2, 4))}, {"a": np.ones(2)}).save(path)
     assert quant.ImportanceMatrix.load(path).sums["a"].dtype == np.float32
     path.unlink()
+    for key, value in (("chunk_count", -1), ("chunk_size", 1 << 32)):
+        matrix = quant.ImportanceMatrix({}, {}, **{key: value})
+        with pytest.raises(ValueError, match=f"ImportanceMatrix: {key} is {value}"):
+            matrix.save(path)
     for sums, counts in ((np.ones(4), {"a": np.ones(1)}), (np.ones((2, 4)), {})):
         matrix = quant.ImportanceMatrix({"a": sums}, counts)
         for use in (lambda m: m.save(path), lambda m: m.weights("a", 2, 4)):
@@ -489,10 +493,11 @@ def test_other_files_are_not_taken_for_measurements(floats, text, tmp_path):
 
 
 def test_budgets_are_checked(floats, demo_model, text, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 1\."
-    ):
-        quant.choose_types(floats, text, 1)
+    for few in (1, np.float32(1), np.int64(1)):
+        with pytest.raises(
+            ValueError, match=r"bits_per_weight is 1\.00, which is too few; .* take 1\."
+        ):
+            quant.choose_types(floats, text, few)
     for bad in (0, -1, math.nan, math.inf):
         with pytest.raises(ValueError, match="expected a positive number"):
             quant.choose_types(floats, text, bad)
