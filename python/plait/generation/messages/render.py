@@ -202,18 +202,16 @@ def _text(
 
 
 def _prepared(message: Any, index: int, image_parts: bool) -> dict[str, Any]:
-    """Return a message in the form that templates expect."""
+    """Return a message in the form that templates expect, without keys whose value is absent."""
     if isinstance(message, Message):
         message = message.to_dict()
     if not isinstance(message, Mapping):
         raise TypeError(f"render: message {index}: expected a mapping, got {kind(message)}")
-    found = dict(message)
+    found = {key: value for key, value in message.items() if value is not None}
     if not isinstance(found.get("role"), str):
         raise ValueError(f'render: message {index} has no "role"')
-    content = found.get("content")
-    if content is None:
-        found["content"] = ""
-    elif isinstance(content, list | tuple) and image_parts and _IMAGE in content:
+    content = found.setdefault("content", "")
+    if isinstance(content, list | tuple) and image_parts and _IMAGE in content:
         found["content"] = [
             part if part == _IMAGE else {"type": "text", "text": _part(part, index)}
             for part in content
@@ -224,7 +222,7 @@ def _prepared(message: Any, index: int, image_parts: bool) -> dict[str, Any]:
         raise TypeError(
             f"render: message {index}: content: expected a str or a list of parts, got {kind(content)}"
         )
-    calls = found.get("tool_calls")
+    calls = found.pop("tool_calls", None)
     if calls:
         if not isinstance(calls, list | tuple):
             raise TypeError(

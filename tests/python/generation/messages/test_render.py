@@ -151,6 +151,23 @@ def test_arguments_are_objects_for_the_template(data_dir, tmp_path):
     assert message.to_dict()["reasoning_content"] == "why"
 
 
+@pytest.mark.parametrize("calls", [None, []])
+def test_keys_without_a_value_are_absent(data_dir, tmp_path, calls):
+    """The OpenAI SDK's model_dump() writes every key of a message; Llama 3.1 and others test whether they exist."""
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    model = model_of(
+        tokenizer,
+        "{% for m in messages %}{{ m.role }}:"
+        "{% if 'tool_calls' in m %}{{ m.tool_calls[0].function.name }}"
+        "{% elif m.refusal is defined or m.reasoning_content is defined %}{{ raise_exception('no') }}"
+        "{% else %}{{ m.content }}{% endif %};{% endfor %}",
+    )
+    keys = ("refusal", "annotations", "audio", "function_call", "reasoning_content", "name")
+    dumped = {"role": "assistant", "content": "hello", "tool_calls": calls, **dict.fromkeys(keys)}
+    messages = [{"role": "user", "content": "hi"}, dumped, {"role": "user", "content": None}]
+    assert tokenizer.decode(render(model, messages)) == "user:hi;assistant:hello;user:;"
+
+
 def test_messages_with_all_private_use_characters(tmp_path):
     """One of them must be unused, for the mark that breaks special tokens."""
     metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
