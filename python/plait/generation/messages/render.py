@@ -7,7 +7,6 @@ special tokens are not changed at all, and the whole prompt is encoded at once, 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 from collections.abc import Iterable, Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plait.arguments import kind
 from plait.generation.messages.message import Message
+from plait.generation.messages.prepare import prepared
 from plait.generation.messages.tools import schemas_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from plait.tokenizer.chat_template import ChatTemplate
     from plait.tokenizer.tokenizer import Tokenizer
 
-_IMAGE: Final = {"type": "image"}
 _PRIVATE_USE: Final = range(0xF8FF, 0xE000, -1)
 
 
@@ -73,13 +72,10 @@ def render(
         found = ChatTemplate({KEY: template}, model.tokenizer, name="template")
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise TypeError(f"render: messages: expected a list of mappings, got {kind(messages)}")
-    plain = [_prepared(message, i, placeholder is not None) for i, message in enumerate(messages)]
-    if "developer" not in found.source:
-        for message in plain:
-            if message["role"] == "developer":
-                message["role"] = "system"
+    schemas = schemas_of(tools, "render: tools")
+    plain = prepared(messages, found, bool(schemas), image_parts=placeholder is not None)
     tokenizer = model.tokenizer
-    guard = _Guard(tokenizer, found.source, plain, schemas := schemas_of(tools, "render: tools"))
+    guard = _Guard(tokenizer, found.source, plain, schemas)
     text = _text(
         found,
         [guard.message(message) for message in plain],
@@ -199,68 +195,6 @@ def _text(
         if merged is None:
             raise
         return template.render(merged, tools, **variables)
-
-
-def _prepared(message: Any, index: int, image_parts: bool) -> dict[str, Any]:
-    """Return a message in the form that templates expect, without keys whose value is absent."""
-    if isinstance(message, Message):
-        message = message.to_dict()
-    if not isinstance(message, Mapping):
-        raise TypeError(f"render: message {index}: expected a mapping, got {kind(message)}")
-    found = {key: value for key, value in message.items() if value is not None}
-    if not isinstance(found.get("role"), str):
-        raise ValueError(f'render: message {index} has no "role"')
-    content = found.setdefault("content", "")
-    if isinstance(content, list | tuple) and image_parts and _IMAGE in content:
-        found["content"] = [
-            part if part == _IMAGE else {"type": "text", "text": _part(part, index)}
-            for part in content
-        ]
-    elif isinstance(content, list | tuple):
-        found["content"] = "".join(_part(part, index) for part in content)
-    elif not isinstance(content, str):
-        raise TypeError(
-            f"render: message {index}: content: expected a str or a list of parts, got {kind(content)}"
-        )
-    calls = found.pop("tool_calls", None)
-    if calls:
-        if not isinstance(calls, list | tuple):
-            raise TypeError(
-                f"render: message {index}: tool_calls: expected a list of mappings or ToolCalls, got {kind(calls)}"
-            )
-        found["tool_calls"] = [_call(call, index) for call in calls]
-    if found.get("reasoning_content") and not (calls and found["content"]):
-        found.setdefault("thinking", found["reasoning_content"])
-    return found
-
-
-def _part(part: Any, index: int) -> str:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, Mapping) and isinstance(part.get("text"), str):
-        return str(part["text"])
-    raise ValueError(
-        f'render: message {index}: a part of the content has no "text"; expected {{"type": "text", "text": ...}}, '
-        "or an image with vision=plait.Vision(...)"
-    )
-
-
-def _call(call: Any, index: int) -> dict[str, Any]:
-    """Return a tool call whose arguments are an object instead of JSON text, as templates expect."""
-    if not isinstance(call, Mapping):
-        if not hasattr(call, "to_dict"):
-            raise TypeError(
-                f"render: message {index}: tool_calls: expected mappings or ToolCalls, got {kind(call)}"
-            )
-        call = call.to_dict()
-    found = dict(call)
-    function = dict(found["function"]) if isinstance(found.get("function"), Mapping) else found
-    if isinstance(function.get("arguments"), str):
-        with contextlib.suppress(ValueError):  # the template shows the text
-            function["arguments"] = json.loads(function["arguments"] or "{}")
-    if function is not found:
-        found["function"] = function
-    return found
 
 
 def _system_in_user(messages: list[dict[str, Any]]) -> list[dict[str, Any]] | None:

@@ -5,6 +5,7 @@ import itertools
 import random
 import types
 
+import jinja2
 import plait
 import pytest
 from plait.generation.messages import Message, ToolCall, render
@@ -166,6 +167,90 @@ def test_keys_without_a_value_are_absent(data_dir, tmp_path, calls):
     dumped = {"role": "assistant", "content": "hello", "tool_calls": calls, **dict.fromkeys(keys)}
     messages = [{"role": "user", "content": "hi"}, dumped, {"role": "user", "content": None}]
     assert tokenizer.decode(render(model, messages)) == "user:hi;assistant:hello;user:;"
+
+
+WRITES_TEXT = {  # how published templates write calls whose arguments are JSON text
+    "DeepSeek R1": (
+        "{% for m in messages %}{% if m.role == 'assistant' and m['content'] is none %}"
+        "{% for c in m['tool_calls'] %}"
+        "{{ '<call>' + c['type'] + c['function']['name'] + c['function']['arguments'] + '</call>' }}"
+        "{% endfor %}{% elif m['content'] is not none %}{{ m['content'] }}{% endif %}{% endfor %}"
+    ),
+    "DeepSeek V3.1": (
+        "{% for m in messages %}"
+        "{% if m['tool_calls'] is defined and m['tool_calls'] is not none %}{% for c in m['tool_calls'] %}"
+        "{% if m['content'] is none %}{{ '<call>' + c['function']['arguments'] }}"
+        "{% else %}{{ m['content'] + '<calls>' + c['function']['arguments'] }}{% endif %}"
+        "{% endfor %}{% else %}{{ m['content'] }}{% endif %}{% endfor %}"
+    ),
+    "Apriel 1.5": (
+        "{% for m in messages %}{{ m['content'] if m['content'] is not none else '' }}"
+        "{% for c in m['tool_calls'] or [] %}"
+        "{{ '{\"arguments\": ' + c['function']['arguments']|string + '}' }}{% endfor %}{% endfor %}"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES_TEXT)
+def test_arguments_are_text_for_templates_that_write_text(data_dir, tmp_path, name):
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    model = model_of(tokenizer, WRITES_TEXT[name])
+    call = ToolCall("weather", {"city": "Z\u00fcrich", "days": [1, None]}, "abcdefghi")
+    asked, result = {"role": "user", "content": "Weather?"}, {"role": "tool", "content": "sunny"}
+    for said in ("", "I look it up."):
+        message = Message(said, tool_calls=(call,))
+        sent = {**message.to_dict(), "content": said or None}  # OpenAI's form
+        environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
+        expected = environment.from_string(WRITES_TEXT[name]).render(messages=[asked, sent, result])
+        as_object = {"function": {"name": "weather", "arguments": call.arguments}}
+        for given in (
+            sent,
+            message,
+            {**sent, "tool_calls": [{**sent["tool_calls"][0], **as_object}]},
+        ):
+            assert tokenizer.decode(render(model, [asked, given, result])) == expected
+    spaced = {"type": "function", "function": {"name": "weather", "arguments": '{"a":  1}'}}
+    sent = {"role": "assistant", "content": None, "tool_calls": [spaced]}
+    assert '{"a":  1}' in tokenizer.decode(render(model, [asked, sent]))
+
+
+def test_arguments_stay_objects_where_text_is_only_accepted_too(data_dir, tmp_path):
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    message = Message("", tool_calls=(ToolCall("f", {"a": 1}),))
+    for written in (
+        "{{ a if a is string else a | tojson }}",
+        "{{ a if a is string else a | tojson(indent=1) }}",
+        "{% if a is string %}{{ a }}{% else %}{% for k, v in a.items() %}{{ k }}={{ v }}{% endfor %}{% endif %}",
+        "{{ raise_exception('Call another tool.') if 'probe_key' in a else a.a }}",
+        "{% for k, v in a | dictsort %}{{ v }}{% endfor %}",
+    ):
+        template = f"{{% set a = messages[0].tool_calls[0].function.arguments %}}{written}"
+        expected = (
+            jinja2.Environment().from_string(f"{{% set a = a %}}{written}").render(a={"a": 1})
+        )
+        assert tokenizer.decode(render(model_of(tokenizer, template), [message])) == expected
+
+
+def test_a_template_is_probed_once_within_its_limits(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr("plait.tokenizer.chat_template._MAX_TEXT", 20000)
+    tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
+    rendered = []
+    original = ChatTemplate.render
+    monkeypatch.setattr(
+        ChatTemplate,
+        "render",
+        lambda self, *args, **more: rendered.append(args) or original(self, *args, **more),
+    )
+    endless = "{% if messages[1] %}{% for i in range(99999) %}a{% endfor %}{% endif %}"
+    model = model_of(tokenizer, endless + "{{ messages[0].tool_calls[0].function.arguments.a }}")
+    message = Message("", tool_calls=(ToolCall("f", {"a": "x"}),))
+    for _ in range(3):
+        assert tokenizer.decode(render(model, [message])) == "x"
+    assert len(rendered) == 5  # two probes, which fail, and three prompts
+    render(model_of(tokenizer, JOINED), [{"role": "user", "content": "x"}])
+    assert len(rendered) == 6  # without calls, no probe
+    with pytest.raises(plait.ModelError, match="produces more than 20000 characters"):
+        render(model, [message, {"role": "tool", "content": "y"}])
 
 
 def test_messages_with_all_private_use_characters(tmp_path):
