@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from plait.tokenizer.tokenizer import Tokenizer
 
 _PRIVATE_USE: Final = range(0xF8FF, 0xE000, -1)
+# Text at which a template splits strings, or which it replaces: content.split('</think>')
+_REMOVED: Final = re.compile(r"""(?:split|partition|replace)\(\s*(['"])((?:(?!\1)[^\\])+)\1""")
 
 
 def render(
@@ -106,15 +109,15 @@ class _Guard:
     """Breaks special tokens in untrusted text by a mark.
 
     Control and unknown tokens are broken in all messages. User-defined tokens that the template uses, such as
-    <tool_call>, are broken in the messages of all roles but the assistant's, whose replies contain them.
+    <tool_call>, are broken in the messages of all roles but the assistant's, whose replies contain them. Templates may
+    remove these from replies, so the parts between them are guarded like strings of their own.
     """
 
     def __init__(
         self, tokenizer: Tokenizer, source: str, messages: list[dict[str, Any]], tools: Any
     ) -> None:
         control, defined = tokenizer.special_texts()
-        self._control = _Texts.of(control, frozenset(), "")
-        self._all = _Texts.of(control, defined, source)
+        self._replies, self._others = _texts_to_break(control, defined, source)
         taken = {*source, *_characters([messages, tools])}
         mark = next((chr(code) for code in _PRIVATE_USE if chr(code) not in taken), None)
         if mark is None:
@@ -126,7 +129,7 @@ class _Guard:
 
     def message(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return a message whose special tokens are broken. The role is not changed."""
-        texts = self._control if message["role"] == "assistant" else self._all
+        texts = self._replies if message["role"] == "assistant" else self._others
         return {
             key: value if key == "role" else self.broken(value, texts)
             for key, value in message.items()
@@ -134,7 +137,7 @@ class _Guard:
 
     def broken(self, value: Any, texts: _Texts | None = None) -> Any:
         """Return a value, all of whose strings are broken."""
-        texts = self._all if texts is None else texts
+        texts = self._others if texts is None else texts
         if isinstance(value, str):
             return texts.broken(value, self.mark)
         if isinstance(value, Mapping):
@@ -150,32 +153,55 @@ class _Guard:
 
 
 class _Texts:
-    """Texts of special tokens to break, with their proper prefixes and suffixes."""
+    """Texts of special tokens to break, with their proper prefixes and suffixes.
 
-    def __init__(self, texts: frozenset[str]) -> None:
+    Args:
+        texts: The texts.
+        separators: Texts that are not broken, and that templates may remove from strings.
+    """
+
+    def __init__(self, texts: frozenset[str], separators: frozenset[str]) -> None:
         self._texts = sorted(texts, key=len, reverse=True)
         self._prefixes = {text[:n] for text in texts for n in range(1, len(text))}
         self._suffixes = {text[n:] for text in texts for n in range(1, len(text))}
         self._longest = max(map(len, texts), default=0)
-
-    @staticmethod
-    @functools.lru_cache(maxsize=16)
-    def of(control: frozenset[str], defined: frozenset[str], source: str) -> _Texts:
-        """Return the texts of control tokens, and of user-defined tokens that a template uses."""
-        used = {text for text in defined if len(text) > 2 and text.strip() and text in source}
-        return _Texts(control | used)
+        longest_first = sorted(separators, key=len, reverse=True)
+        self._separators = re.compile("|".join(map(re.escape, longest_first)) or r"\Z")
 
     def broken(self, value: str, mark: str) -> str:
         """Return a string whose special tokens are broken by `mark`."""
         for text in self._texts:
             if text in value:
                 value = value.replace(text, text[:1] + mark + text[1:])
-        # Strings that the template joins must not form a token together.
+        pieces, start = [], 0
+        for separator in self._separators.finditer(value):
+            pieces += [self._with_borders(value[start : separator.start()], mark), separator[0]]
+            start = separator.end()
+        return "".join([*pieces, self._with_borders(value[start:], mark)])
+
+    def _with_borders(self, value: str, mark: str) -> str:
+        """Mark the ends of a string that could form a token with strings to which the template joins it."""
         core = value.strip()
         lengths = range(1, min(self._longest, len(core) + 1))
         before = mark if any(core[:n] in self._suffixes for n in lengths) else ""
         after = mark if any(core[-n:] in self._prefixes for n in lengths) else ""
         return value.replace(core, before + core + after, 1) if before or after else value
+
+
+@functools.lru_cache(maxsize=16)
+def _texts_to_break(
+    control: frozenset[str], defined: frozenset[str], source: str
+) -> tuple[_Texts, _Texts]:
+    """Return the texts to break in replies of the assistant, and those to break in everything else.
+
+    Args:
+        control: Texts of control tokens.
+        defined: Texts of user-defined tokens.
+        source: Text of the template.
+    """
+    used = {text for text in defined if len(text) > 2 and text.strip() and text in source}
+    removed = frozenset(text for _, text in _REMOVED.findall(source) if text.strip())
+    return _Texts(control, removed | used), _Texts(control | used, removed)
 
 
 def _characters(value: Any) -> set[str]:
