@@ -78,7 +78,8 @@ def render(
     schemas = schemas_of(tools, "render: tools")
     plain = prepared(messages, found, bool(schemas), image_parts=placeholder is not None)
     tokenizer = model.tokenizer
-    guard = _Guard(tokenizer, found.source, plain, schemas)
+    image = placeholder[0] if placeholder is not None else None
+    guard = _Guard(tokenizer, found.source, plain, schemas, image)
     text = _text(
         found,
         [guard.message(message) for message in plain],
@@ -108,16 +109,22 @@ def _encoded(
 class _Guard:
     """Breaks special tokens in untrusted text by a mark.
 
-    Control and unknown tokens are broken in all messages. User-defined tokens that the template uses, such as
-    <tool_call>, are broken in the messages of all roles but the assistant's, whose replies contain them. Templates may
-    remove these from replies, so the parts between them are guarded like strings of their own.
+    Control and unknown tokens, and the placeholder of images, are broken in all messages. User-defined tokens that the
+    template uses, such as <tool_call>, are broken in the messages of all roles but the assistant's, whose replies
+    contain them. Templates may remove these from replies, so the parts between them are guarded like strings of their
+    own.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, source: str, messages: list[dict[str, Any]], tools: Any
+        self,
+        tokenizer: Tokenizer,
+        source: str,
+        messages: list[dict[str, Any]],
+        tools: Any,
+        image: str | None,
     ) -> None:
         control, defined = tokenizer.special_texts()
-        self._replies, self._others = _texts_to_break(control, defined, source)
+        self._replies, self._others = _texts_to_break(control, defined, source, image)
         taken = {*source, *_characters([messages, tools])}
         mark = next((chr(code) for code in _PRIVATE_USE if chr(code) not in taken), None)
         if mark is None:
@@ -190,7 +197,7 @@ class _Texts:
 
 @functools.lru_cache(maxsize=16)
 def _texts_to_break(
-    control: frozenset[str], defined: frozenset[str], source: str
+    control: frozenset[str], defined: frozenset[str], source: str, image: str | None
 ) -> tuple[_Texts, _Texts]:
     """Return the texts to break in replies of the assistant, and those to break in everything else.
 
@@ -198,7 +205,10 @@ def _texts_to_break(
         control: Texts of control tokens.
         defined: Texts of user-defined tokens.
         source: Text of the template.
+        image: Text that the template writes for an image, which need not be a special token.
     """
+    if image is not None:
+        control |= {image}
     used = {text for text in defined if len(text) > 2 and text.strip() and text in source}
     removed = frozenset(text for _, text in _REMOVED.findall(source) if text.strip())
     return _Texts(control, removed | used), _Texts(control | used, removed)

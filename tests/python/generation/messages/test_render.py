@@ -187,6 +187,24 @@ def test_thoughts_are_still_removed(data_dir, tmp_path):
     assert tokenizer.decode(ids) == "assistant\nan<|turn>swer\n"
 
 
+@pytest.mark.parametrize("text", ["<image>", "What is <image>?", "<image"])
+@pytest.mark.parametrize("role", ["user", "assistant"])
+def test_placeholders_in_texts_are_no_images(data_dir, tmp_path, role, text):
+    """The placeholder of LLaVA is no special token."""
+    tokenizer = vocabulary_of(data_dir, tmp_path, "llama-spm")
+    model = model_of(
+        tokenizer,
+        "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}"
+        "{{ '<image>' if part.type == 'image' else part.text }}{% endfor %}{% endif %}{% endfor %}",
+    )
+    parts = [{"type": "image"}, {"type": "text", "text": text}, {"type": "text", "text": ">"}]
+    messages = [{"role": "user", "content": parts}, {"role": role, "content": text}]
+    ids = render(model, messages, placeholder=("<image>", "", ""))
+    assert ids.count(-1) == 1
+    assert ids[0] == -1
+    assert tokenizer.decode(ids[1:]) == f"{text}>{text}"
+
+
 def test_arguments_are_objects_for_the_template(data_dir, tmp_path):
     tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
     model = model_of(tokenizer, CHATML)
