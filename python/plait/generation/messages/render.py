@@ -86,6 +86,8 @@ def render(
         None if schemas is None else [guard.broken(schema) for schema in schemas],
         {**variables, "add_generation_prompt": add_generation_prompt},
     )
+    # Filters such as `string` and `tojson(ensure_ascii=true)` write the mark as an escape sequence.
+    text = text.replace(_escaped(guard.mark), guard.mark)
     ids = _encoded(tokenizer, text, guard.mark, placeholder)
     if not ids:
         raise ValueError("render: the template renders these messages to an empty text")
@@ -125,7 +127,7 @@ class _Guard:
     ) -> None:
         control, defined = tokenizer.special_texts()
         self._replies, self._others = _texts_to_break(control, defined, source, image)
-        taken = {*source, *_characters([messages, tools])}
+        taken = _characters(source) | _characters(json.dumps([messages, tools], default=str))
         mark = next((chr(code) for code in _PRIVATE_USE if chr(code) not in taken), None)
         if mark is None:
             raise ValueError(
@@ -214,8 +216,13 @@ def _texts_to_break(
     return _Texts(control, removed | used), _Texts(control | used, removed)
 
 
-def _characters(value: Any) -> set[str]:
-    return set(json.dumps(value, ensure_ascii=False, default=str))
+def _characters(text: str) -> set[str]:
+    """Return the characters of a text, with those that it writes as an escape sequence."""
+    return {*text, *(chr(int(code, 16)) for code in re.findall(r"\\u([0-9a-f]{4})", text))}
+
+
+def _escaped(mark: str) -> str:
+    return f"\\u{ord(mark):04x}"
 
 
 def _text(

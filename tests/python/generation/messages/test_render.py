@@ -205,6 +205,22 @@ def test_placeholders_in_texts_are_no_images(data_dir, tmp_path, role, text):
     assert tokenizer.decode(ids[1:]) == f"{text}>{text}"
 
 
+@pytest.mark.parametrize("name", ["qwen2", "llama-spm"])
+def test_escaped_texts_are_those_of_plain_jinja(data_dir, tmp_path, name):
+    """Python's notation and ASCII JSON escape private-use characters, and with them the marks of special tokens."""
+    tokenizer = vocabulary_of(data_dir, tmp_path, name)
+    (token, *_) = sorted(tokenizer.special_texts()[0], key=len, reverse=True)
+    tools = [{"name": f"a{token}", "parameters": {"enum": ["<", "|>", "\\", "\\<"]}}]
+    template = "{{ tools | string }} {{ messages | tojson(ensure_ascii=true) }} {{ messages }}"
+    model = model_of(tokenizer, template)
+    for content in (f"{token} \\", "\\uf8ff", "\uf8ff", f"\\\\uf8fe{token}", f"\\{token}\\"):
+        messages = [{"role": "user", "content": content}]
+        written = model.chat_template.render(messages, tools)
+        ids = render(model, messages, tools)
+        assert tokenizer.control_ids.isdisjoint(ids)
+        assert tokenizer.decode(ids, clean_up=False).removeprefix(" ") == written
+
+
 def test_arguments_are_objects_for_the_template(data_dir, tmp_path):
     tokenizer = vocabulary_of(data_dir, tmp_path, "qwen2")
     model = model_of(tokenizer, CHATML)
