@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from plait.arguments import string
 from plait.errors import UnsupportedError
@@ -16,6 +16,9 @@ from plait.generation.response_format import is_text
 if TYPE_CHECKING:
     from plait.generation.grammar import Grammar
     from plait.model import Model
+
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions")  # schemas by name
+_VALUES: Final = ("const", "enum", "default", "examples")  # no schemas
 
 
 def tools_grammar(
@@ -88,6 +91,23 @@ def _closed(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**closed, **parameters}
 
 
+def _moved(schema: Any, place: str) -> Any:
+    """Return a schema whose references to itself are right after it was placed at a JSON pointer of another one."""
+    if isinstance(schema, list):
+        return [_moved(one, place) for one in schema]
+    if not isinstance(schema, Mapping) or isinstance(schema.get("$id"), str):
+        return schema  # references are relative to a schema with an id
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
+            found[key] = place + value[1:]
+        elif key in _NAMED and isinstance(value, Mapping):
+            found[key] = {name: _moved(one, place) for name, one in value.items()}
+        else:
+            found[key] = value if key in _VALUES else _moved(value, place)
+    return found
+
+
 class _Writer:
     """Writes the rules of calls in llguidance's dialect of Lark."""
 
@@ -140,16 +160,20 @@ class _Writer:
             return f"<[{token}]>"
         return _quoted(text)
 
-    def _schema(self, key: str = "arguments") -> dict[str, Any]:
-        one = [
-            {
-                "type": "object",
-                "properties": {"name": {"const": name}, key: schema or {"type": "object"}},
-                "required": ["name", key],
-                "additionalProperties": False,
-            }
-            for name, schema in self._tools.items()
-        ]
+    def _schema(self, key: str = "arguments", at: str = "#") -> dict[str, Any]:
+        """Return the schema of a call. `at` is the JSON pointer to it in the whole schema."""
+        one: list[dict[str, Any]] = []
+        for name, schema in self._tools.items():
+            place = at if len(self._tools) == 1 else f"{at}/anyOf/{len(one)}"
+            parameters = _moved(schema, f"{place}/properties/{key}") or {"type": "object"}
+            one.append(
+                {
+                    "type": "object",
+                    "properties": {"name": {"const": name}, key: parameters},
+                    "required": ["name", key],
+                    "additionalProperties": False,
+                }
+            )
         return one[0] if len(one) == 1 else {"anyOf": one}
 
     def _objects(self, key: str = "arguments") -> str:
@@ -157,7 +181,7 @@ class _Writer:
 
     def _array(self) -> str:
         limit = {} if self._parallel else {"maxItems": 1}
-        return _json({"type": "array", "items": self._schema(), "minItems": 1, **limit})
+        return _json({"type": "array", "items": self._schema(at="#/items"), "minItems": 1, **limit})
 
 
 def _json(schema: Mapping[str, Any]) -> str:

@@ -3,9 +3,12 @@
 import enum
 from typing import Any, Literal, Optional
 
+import numpy as np
 import pytest
 from plait.generation.messages import tool_schema
 from plait.generation.messages.tools import functions_of, parameters_of, schemas_of
+from plait.tokenizer import Tokenizer
+from plait.tokenizer.bpe import byte_alphabet
 
 
 class Unit(enum.Enum):
@@ -103,3 +106,86 @@ def test_lists_of_tools():
     assert parameters_of([plain, weather]).keys() == {"look", "weather"}
     assert functions_of([plain, weather]) == {"weather": weather}
     assert schemas_of(None) is None
+
+
+ADDRESS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+SHIP = {  # as pydantic writes a model in a model
+    "name": "ship",
+    "parameters": {
+        "type": "object",
+        "$defs": {"Address": ADDRESS},
+        "properties": {"to": {"$ref": "#/$defs/Address"}, "kind": {"const": {"$ref": "#"}}},
+        "required": ["to"],
+    },
+}
+TREE = {
+    "name": "tree",
+    "parameters": {
+        "type": "object",
+        "properties": {"const": {"type": "array", "items": {"$ref": "#"}}},
+    },
+}
+NODE = {  # as pydantic writes a recursive model
+    "name": "node",
+    "parameters": {
+        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}},
+        "$ref": "#/$defs/Node",
+    },
+}
+IDENTIFIED = {"name": "tree", "parameters": {"$id": "https://example.org/a", **TREE["parameters"]}}
+WRAPPED = {  # by family: a template that it is detected by, and how it writes a call
+    "hermes": ("<tool_call>", '<tool_call>\n{{"name": "{}", "arguments": {}}}\n</tool_call>'),
+    "llama3": ("<|python_tag|>", '{{"name": "{}", "parameters": {}}}'),
+    "mistral": ("[TOOL_CALLS]", '[TOOL_CALLS][{{"name": "{}", "arguments": {}}}]'),
+    "harmony": ("<|channel|>", "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"),
+}  # fmt: skip
+
+
+BYTES = Tokenizer(
+    {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [*byte_alphabet(), "<end>"],
+        "tokenizer.ggml.token_type": np.array([1] * 256 + [3], np.int32),
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.eos_token_id": 256,
+    }
+)
+
+
+def permits(matchers, text):
+    """Return whether a grammar permits a text as a whole."""
+    matchers.reset()
+    for token in [*BYTES.encode(text, add_special=False, parse_special=False).tolist(), BYTES.eos]:
+        if not matchers.masks([0])[0][token // 32] >> (token % 32) & 1:
+            return False
+        if token != BYTES.eos:
+            matchers.accept(0, token)
+    return True
+
+
+@pytest.mark.parametrize("family", WRAPPED)
+@pytest.mark.parametrize("tools", [[SHIP], [TREE], [NODE], [SHIP, TREE, NODE], [IDENTIFIED, SHIP]])
+def test_references_in_parameters_of_required_calls(demo_model, family, tools):
+    """They are relative to the parameters, which are a part of the schema of a call."""
+    pytest.importorskip("llguidance", reason="plait[grammar] is not installed")
+    from plait.generation.grammar import Matchers
+    from plait.generation.messages.constrain import tools_grammar
+
+    template, form = WRAPPED[family]
+    matchers = Matchers(tools_grammar(demo_model, tools, template=template), BYTES)
+    names = [tool["name"] for tool in tools]
+    for name, arguments, valid in (
+        ("ship", '{"to": {"city": "Rome"}}', True),
+        ("ship", '{"to": {"city": "Rome"}, "kind": {"$ref": "#"}}', True),
+        ("ship", '{"to": {"town": "Rome"}}', False),
+        ("ship", '{"to": {"city": 5}}', False),
+        ("tree", '{"const": [{"const": []}, {}]}', True),
+        ("tree", '{"const": [{"const": [5]}]}', False),
+        ("tree", '{"const": [{"name": "tree"}]}', False),
+        ("node", '{"next": {"next": {}}}', True),
+        ("node", '{"next": {"next": 5}}', False),
+    ):
+        expected = valid and name in names
+        text = form.format(name, arguments)
+        assert permits(matchers, text) == expected, text
