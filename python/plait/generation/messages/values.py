@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 from plait.generation.messages.message import ToolCall, new_id
+from plait.generation.messages.schema import permitted_types, property_of
 
 Schemas = Mapping[str, Mapping[str, Any]]  # parameters of the tools, by name of the tool
 Calls = list[ToolCall] | None
@@ -100,7 +101,7 @@ def from_xml(text: str, schemas: Schemas) -> Calls:
         arguments: dict[str, Any] = {}
         for key, value in _PARAMETER.findall(rest):
             value = value.removeprefix("\n").removesuffix("\n")
-            arguments[key] = typed(value, _property(schema, key))
+            arguments[key] = typed(value, property_of(schema, key), schema)
         if not arguments and rest.partition("</function>")[0].strip():
             return None
         try:
@@ -114,6 +115,7 @@ def from_glm(text: str, schemas: Schemas) -> Calls:
     """Return the call of NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>..."""
     name, mark, rest = text.strip().partition("<arg_key>")
     name, rest = name.strip(), (mark + rest).strip()
+    schema = schemas.get(name, {})
     arguments: dict[str, Any] = {}
     at = 0
     while at < len(rest):
@@ -121,7 +123,7 @@ def from_glm(text: str, schemas: Schemas) -> Calls:
         if pair is None:
             return None
         key, at = pair[1].strip(), pair.end()
-        arguments[key] = typed(pair[2], _property(schemas.get(name, {}), key))
+        arguments[key] = typed(pair[2], property_of(schema, key), schema)
     if not arguments and schemas and name not in schemas:
         return None
     try:
@@ -142,17 +144,22 @@ def from_gemma(text: str, quote: str) -> Calls:
         return None
 
 
-def typed(text: str, schema: Mapping[str, Any] | None) -> Any:
-    """Return a value that is written without quotes, by the type that its schema names."""
-    kinds = None if schema is None else schema.get("type")
-    kinds = [kinds] if isinstance(kinds, str) else kinds
-    if isinstance(kinds, list) and set(kinds) <= {"string", "null"}:
+def typed(text: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
+    """Return a value that is written without quotes, by the types that its schema permits.
+
+    Args:
+        text: The text.
+        schema: The schema of the value, or None.
+        root: The schema at which references in `schema` start.
+    """
+    kinds = permitted_types(schema, root or {})
+    if kinds and kinds <= {"string", "null"}:
         return None if "null" in kinds and text.strip() == "null" else text
     try:
         return loads(text)
     except (ValueError, RecursionError):
         pass
-    if isinstance(kinds, list) and "boolean" in kinds and text.strip() in ("True", "False"):
+    if kinds and "boolean" in kinds and text.strip() in ("True", "False"):
         return text.strip() == "True"
     return text
 
@@ -269,12 +276,6 @@ def _literal(node: ast.expr) -> Any:
 
 def _jsonable(value: Any) -> Any:
     return json.loads(json.dumps(value, allow_nan=False))
-
-
-def _property(schema: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    properties = schema.get("properties")
-    found = properties.get(key) if isinstance(properties, Mapping) else None
-    return found if isinstance(found, Mapping) else None
 
 
 def _well_formed(value: Any) -> Any:

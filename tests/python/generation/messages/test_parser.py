@@ -127,3 +127,68 @@ def test_families_are_detected(template, family):
 def test_an_unknown_family():
     with pytest.raises(ValueError, match=r"'qwen' is unknown; expected one of .*hermes"):
         Parser("qwen")
+
+
+NULLABLE = {"anyOf": [{"type": "string"}, {"type": "null"}]}  # str | None, as pydantic writes it
+SHARED = {
+    "string": {"type": "string"},
+    "a/b": {"enum": ["1", "2"]},
+    "options": NULLABLE,
+    "self": {"$ref": "#/$defs/self"},
+}
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (NULLABLE, "12345"),
+        ({"oneOf": [{"type": "string"}, {"const": None}]}, "12345"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, 12345),
+        ({"anyOf": [{"type": "string"}, {}]}, 12345),
+        ({"anyOf": []}, 12345),
+        ({"allOf": [{"minLength": 1}, {"type": ["string", "integer"]}, NULLABLE]}, "12345"),
+        ({"type": "integer", "enum": [12345]}, 12345),
+        ({"type": ["integer", "null"], "enum": [12345, None]}, 12345),
+        ({"enum": ["12345", "6"]}, "12345"),
+        ({"enum": ["12345", 6]}, 12345),
+        ({"const": "12345"}, "12345"),
+        ({"$ref": "#/$defs/string"}, "12345"),
+        ({"$ref": "#/$defs/a~1b", "description": "text"}, "12345"),
+        ({"anyOf": [{"$ref": "#/%24defs/string"}, {"type": "null"}]}, "12345"),
+        ({"anyOf": [NULLABLE, {"$ref": "#/$defs/self"}]}, 12345),
+        ({"$ref": "#/$defs/missing/0"}, 12345),
+        ({"$ref": "#/$defs/a~1b/enum/" + "9" * 5000}, 12345),
+        ({"$ref": "#/$defs/options/anyOf/0"}, "12345"),
+        ({"$ref": "https://example.org/a"}, 12345),
+        ({"type": [{}, 5], "enum": 5, "anyOf": {}, "$ref": 5}, 12345),
+        ({"type": ["integer", {}]}, 12345),
+        (5, 12345),
+    ],
+)
+def test_types_of_values_without_quotes(schema, value):
+    parameters = {"properties": {"x": schema}, "$defs": SHARED}
+    text = "<function=f>\n<parameter=x>\n12345\n</parameter>\n</function>"
+    pair = "f<arg_key>x</arg_key><arg_value>12345</arg_value>"
+    for schemas in (
+        {"f": parameters},
+        {
+            "f": {
+                "$ref": "#/$defs/Model",
+                "$defs": {**SHARED, "Model": {"properties": {"x": schema}}},
+            }
+        },
+    ):
+        for calls in (values.from_xml(text, schemas), values.from_glm(pair, schemas)):
+            (call,) = calls
+            assert repr(call.arguments) == repr({"x": value})
+
+
+def test_types_of_extreme_schemas():
+    shared = {str(i): {"anyOf": [{"$ref": f"#/{i + 1}"}] * 9} for i in range(200)}
+    assert values.typed("5", {"$ref": "#/0"}, {**shared, "200": {"type": "string"}}) == "5"
+    nested = {"type": "string"}
+    for _ in range(5000):
+        nested = {"allOf": [nested]}
+    assert values.typed("5", nested) == 5
+    assert values.typed("null", NULLABLE) is None
+    assert values.typed("True", {"anyOf": [{"type": "boolean"}, {"type": "null"}]}) is True
