@@ -9,8 +9,8 @@ import threading
 
 def replace_file(
     path: str | bytes | os.PathLike[str],
-    temporary: str | os.PathLike[str],
     *parts: bytes | memoryview,
+    temporary: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write a file under another name, then rename it. If writing fails, a file at `path` stays as it is.
 
@@ -18,12 +18,15 @@ def replace_file(
 
     Args:
         path: Path of the file.
-        temporary: The other name, in the same folder. No such file is left.
         parts: The contents.
+        temporary: The other name, in the same folder. No such file is left. None: a name that no other thread or
+            process uses for this file.
 
     Raises:
         OSError: The file cannot be written.
     """
+    if temporary is None:
+        temporary = f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.plait-tmp"
     try:
         with open(temporary, "wb") as file:
             for part in parts:
@@ -35,8 +38,3 @@ def replace_file(
         if isinstance(error, OSError) and error.filename is None:  # for example, the disk is full
             error.filename = os.fsdecode(path)
         raise
-
-
-def draft_of(path: str | bytes | os.PathLike[str]) -> str:
-    """Return a temporary name for replace_file() that no other thread or process uses for this file."""
-    return f"{os.fsdecode(path)}.{os.getpid()}.{threading.get_ident()}.plait-tmp"

@@ -237,7 +237,7 @@ class Embedder(Closeable):
             return np.stack([rows[i] for i in range(len(ids))]), ctx.pooling
 
     def _fitting(self, texts: list[list[int]], function: str) -> list[list[int]]:
-        """Cut texts to what fits if `truncate`; else raise ValueError for those that are too long."""
+        """Cut texts that are too long if `truncate`; else raise ValueError for them."""
         trained = self.model.n_ctx_train
         if self.truncate:
             limit = min((n for n in (trained, self.n_ctx) if n), default=None)

@@ -76,24 +76,20 @@ def prepared(
     model = ctx.model
     conversation = _messages(prompt)
     tool_choice = string(tool_choice, "Engine: tool_choice")
+    if conversation is None and (
+        tools is not None or template is not None or variables is not None or tool_choice != "auto"
+    ):
+        raise ValueError(
+            "Engine: tools, tool_choice, template and variables apply to messages; the prompt is text or token ids"
+        )
+    functions = None if tools is None else list(tools)
+    response_format = chosen_format(
+        model, functions, tool_choice, response_format, template, "Engine"
+    )
+    sampler = formatted(sampler, response_format)
     if conversation is None:
-        if (
-            tools is not None
-            or template is not None
-            or variables is not None
-            or tool_choice != "auto"
-        ):
-            raise ValueError(
-                "Engine: tools, tool_choice, template and variables apply to messages; the prompt is text or token ids"
-            )
-        sampler = formatted(sampler, response_format)
         ids = encode(model, prompt, "the prompt", add_special, parse_special, images=True)
     else:
-        functions = None if tools is None else list(tools)
-        response_format = chosen_format(
-            model, functions, tool_choice, response_format, template, "Engine"
-        )
-        sampler = formatted(sampler, response_format)
         functions = None if tool_choice == "none" else functions
         pictures: list[Any] = []
         if images is not None:

@@ -461,7 +461,7 @@ class Engine(SharedContext):
             ids, parameters = prepared(self._ctx, call, prompt, **given)
         loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = loop.create_future()
-        given_back = threading.Lock()  # taken by whoever gives the place back, once
+        given_back = threading.Lock()  # acquired by the first that gives the place back
 
         def gate() -> None:
             try:

@@ -10,7 +10,7 @@ from typing import Final
 
 _SPACE: Final = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES: Final = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
-_BAR: Final = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*\|")
+_BAR: Final = re.compile(_SPACE_AND_LINES.pattern + r"\|")
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 _REPETITION: Final = re.compile(r"[*+?]|\{\s*(\d+)\s*(,\s*(\d*)\s*)?\}")
 _TOKEN: Final = re.compile(r"<\[\d+\]>|<[^<>\[\]\s]+>")
@@ -82,13 +82,13 @@ class _Converter:
         return " | ".join(found)
 
     def _sequence(self, nested: bool) -> str:
-        found = []
+        found, space = [], _SPACE_AND_LINES if nested else _SPACE
         while (item := self._item()) is not None:
-            self._skip(_SPACE_AND_LINES if nested else _SPACE)
+            self._skip(space)
             while repetition := _REPETITION.match(self._text, self._at):
                 self._at = repetition.end()
                 item = self._group(self._repeated(item, repetition))
-                self._skip(_SPACE_AND_LINES if nested else _SPACE)
+                self._skip(space)
             found.append(item)
         return " ".join(found) or _EMPTY
 

@@ -159,9 +159,8 @@ class PrefixStore:
                 return digest.hex()
         digest = _digest(path)
         with contextlib.suppress(OSError), self._locked():
-            replace_file(
-                known, known.with_suffix(_TEMPORARY), digest, _checksum(digest, known.name)
-            )
+            check = _checksum(digest, known.name)
+            replace_file(known, digest, check, temporary=known.with_suffix(_TEMPORARY))
         return digest.hex()
 
     # -- writing; everything below holds the lock of the directory -----------------------------------------
@@ -181,7 +180,7 @@ class PrefixStore:
             if needed > self.max_bytes or path.exists() or not self._make_room(needed):
                 return
             path.parent.mkdir(exist_ok=True)
-            replace_file(path, path.with_suffix(_TEMPORARY), *parts)
+            replace_file(path, *parts, temporary=path.with_suffix(_TEMPORARY))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from plait.arguments import kind
-from plait.whole_file import draft_of, replace_file
+from plait.whole_file import replace_file
 
 _VERSION: Final = 1
 _KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
@@ -33,7 +33,7 @@ def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
             f"Chat: save: the conversation has the lone surrogate U+{code:04X}, which UTF-8 cannot represent; remove it"
         ) from None
     _check(path, "save")
-    replace_file(path, draft_of(path), data)
+    replace_file(path, data)
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -293,12 +293,15 @@ class Stepper(Closeable):
     def _open_gates(self) -> None:
         opened = []
         with self._wake:
-            now = time.monotonic() if self._gates else 0.0
-            for gate, deadline in list(self._gates.items()):
-                if self._n_free_places() > 0 or deadline <= now:
-                    self._n_reserved += 1
-                    del self._gates[gate]
-                    opened.append(gate)
+            while self._gates:
+                gate = next(iter(self._gates))
+                if self._n_free_places() <= 0:
+                    gate = min(self._gates, key=self._gates.__getitem__)
+                    if self._gates[gate] > time.monotonic():
+                        break
+                self._n_reserved += 1
+                del self._gates[gate]
+                opened.append(gate)
         for gate in opened:
             gate()
 

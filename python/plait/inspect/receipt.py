@@ -17,7 +17,7 @@ from plait.arguments import expect
 from plait.errors import ReceiptError, ReceiptNotFoundError
 from plait.files.hub import parts
 from plait.inspect.call_values import Blobs, digest
-from plait.whole_file import draft_of, replace_file
+from plait.whole_file import replace_file
 
 if TYPE_CHECKING:
     from threading import RLock
@@ -146,7 +146,7 @@ class Receipt:
             if self._recorder is not None:
                 self._recorder.settle()
             text = self._text()
-        replace_file(path, draft_of(path), text.encode("ascii"))
+        replace_file(path, text.encode("ascii"))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Receipt:

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer
     from plait.tokenizer.stream import TokenStream
 
-_MAX_SKIPPED: Final = (
-    64  # bytes in a row of a prompt that are in no token, such as those of unknown characters
-)
+# Max bytes of a prompt between two of its tokens: those of unknown characters are in no token.
+_MAX_SKIPPED: Final = 64
 
 
 class Replies:

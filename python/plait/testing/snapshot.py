@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plait.arguments import expect, flag, kind, string
 from plait.context import model_of
 from plait.testing.greedy import continuations, text_of
-from plait.whole_file import draft_of, replace_file
+from plait.whole_file import replace_file
 
 if TYPE_CHECKING:
     from plait.context import Context
@@ -130,7 +130,7 @@ class Snapshot:
     def _write(self, held: dict[str, Any]) -> None:
         data = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self.path, draft_of(self.path), data)
+        replace_file(self.path, data)
 
 
 def _difference(held: Any, value: Any) -> list[str]:

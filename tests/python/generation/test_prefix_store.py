@@ -393,7 +393,7 @@ def test_a_missing_part_of_a_chain_shortens_it(tiny, store):
 
 
 def test_a_disk_that_refuses_does_not_stop_generation(tiny, store, monkeypatch, caplog):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise OSError(28, "No space left on device")
 
     wanted = run(tiny, [PROMPT], None)

@@ -217,7 +217,7 @@ def _texts_to_break(
 
 
 def _characters(text: str) -> set[str]:
-    """Return the characters of a text, with those that it writes as an escape sequence."""
+    """Return the characters of a text, and those that its escape sequences stand for."""
     return {*text, *(chr(int(code, 16)) for code in re.findall(r"\\u([0-9a-f]{4})", text))}
 
 
