@@ -372,8 +372,10 @@ class Peer:
         bad.write_bytes(self.stories.read_bytes()[:-1])
         grown = []
         for found in self.child("refusals", self.stories, bad).all():
-            ended = {"the trial": found} if isinstance(found, str) else found
-            grown += [f"{what}: {n} KiB over 1,000" for what, n in ended.items()]
+            if isinstance(found, str):
+                grown.append(f"then it {found}")
+            else:
+                grown += [f"{what}: {n} KiB over 1,000" for what, n in found.items()]
         return {"G17": said, "G18": "; ".join(grown)}
 
     def g19(self) -> dict[str, str]:
