@@ -32,9 +32,12 @@ def to_lark(text: str) -> str:
         The rules, with the start symbol `start`.
 
     Raises:
-        ValueError: The text is not GBNF, a rule is missing, or there is no rule `root`.
+        ValueError: The text is not GBNF, a rule is missing, there is no rule `root`, or brackets are nested too deeply.
     """
-    return _Converter(text).rules()
+    try:
+        return _Converter(text).rules()
+    except RecursionError:
+        raise ValueError("grammar: GBNF: brackets are nested too deeply") from None
 
 
 class _Converter:

@@ -103,7 +103,7 @@ class Grammar:
             text = (
                 schema if isinstance(schema, str) else json.dumps({} if schema is True else schema)
             )
-        except TypeError as error:
+        except (TypeError, RecursionError) as error:
             raise ValueError(f"Grammar: schema is not JSON: {error}") from None
         try:
             source = llguidance.LLMatcher.grammar_from_json_schema(

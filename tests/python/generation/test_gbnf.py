@@ -117,6 +117,7 @@ def test_random_rules_accept_what_a_regular_expression_does(by_byte):
         ('root = "a"', "expected ::="),
         ("root ::= <", "a token"),
         ('root ::= "a"\n? "b"', "line 2: expected the name of a rule"),
+        ("root ::= " + 100_000 * "(" + "[a]" + 100_000 * ")", "nested too deeply"),
     ],
 )
 def test_what_is_not_gbnf_is_refused(rules, message):

@@ -228,6 +228,14 @@ def test_invalid_grammars_are_refused(grammar):
         Sampler(grammar=grammar)
 
 
+def test_a_schema_that_is_nested_too_deeply_for_python_is_refused():
+    schema = {}
+    for _ in range(100_000):
+        schema = {"properties": {"a": schema}}
+    with pytest.raises(ValueError, match="schema is not JSON: maximum recursion depth"):
+        Grammar.json(schema)
+
+
 @pytest.fixture
 def compiled(monkeypatch):
     """The grammars that are compiled during a test."""
