@@ -43,7 +43,7 @@ def verify(
         model: The model, whose files must have the recorded SHA-256.
         adapters: Adapters of the model that are used in place of those of the recorded paths, if
             their files have the same SHA-256; needed if a file has moved, or was loaded with
-            `rank_stabilized`.
+            `rank_stabilized`. Load several in the order in which the recorded ones were loaded.
         progress: Called after each call with (done, total). True shows a tqdm progress bar.
 
     Returns:
@@ -72,8 +72,7 @@ def verify(
     if not isinstance(receipt, Receipt):
         receipt = Receipt.load(receipt)
     _check(receipt, model)
-    loaded = [_adapter(facts, model, given) for facts in receipt.adapters]
-    decoder = Decoder(receipt._blobs, loaded)
+    decoder = Decoder(receipt._blobs, _adapters(receipt, model, given))
     with _context(receipt, model, decoder) as ctx, Progress(progress, len(receipt), "call") as bar:
         replay = _Replay(ctx, decoder)
         replay.begin(receipt)
@@ -231,13 +230,28 @@ def _described(files: list[dict[str, Any]]) -> str:
     )
 
 
+def _adapters(receipt: Receipt, model: Model, given: list[_core.Adapter]) -> list[_core.Adapter]:
+    """Return the adapters of a receipt, loaded in the recorded order, in which their products are summed."""
+    all_facts, left = receipt.adapters, list(given)
+    in_order = sorted(range(len(all_facts)), key=lambda i: _order(all_facts[i], i))
+    loaded = {i: _adapter(all_facts[i], model, left) for i in in_order}
+    return [loaded[i] for i in range(len(all_facts))]
+
+
+def _order(facts: Any, index: int) -> int:
+    """Return when an adapter was loaded. Earlier versions stored only which was used first."""
+    order = facts.get("order") if isinstance(facts, dict) else None
+    return order if type(order) is int else index
+
+
 def _adapter(facts: Any, model: Model, given: list[_core.Adapter]) -> _core.Adapter:
-    """Return the adapter of the recorded digest: one of those given, or that of the recorded path."""
+    """Return the adapter of the recorded digest: one of those given, which it removes, or that of the recorded path."""
     if not isinstance(facts, dict) or not isinstance(facts.get("path"), str):
         raise ReceiptError("the receipt is damaged: an adapter has no path")
     path, wanted = facts["path"], facts.get("sha256")
     for adapter in given:
         if adapter_file(adapter)["sha256"] == wanted:
+            given.remove(adapter)
             return adapter
     try:
         # Only an ordinary file of the right size is read.

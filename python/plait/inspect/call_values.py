@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
@@ -54,7 +54,9 @@ def encode(value: Any, blobs: Blobs, adapters: Callable[[_core.Adapter], int]) -
         return {"bytes": _stored(bytes(value), blobs)}
     if isinstance(value, slice | range):
         return {type(value).__name__: [value.start, value.stop, value.step]}
-    if isinstance(value, list | tuple):
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, list | tuple | Set):
         return [encode(each, blobs, adapters) for each in value]
     if isinstance(value, Mapping):
         return {"adapters": [[adapters(adapter), float(scale)] for adapter, scale in value.items()]}

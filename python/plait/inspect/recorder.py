@@ -22,6 +22,7 @@ from plait import _core
 from plait.errors import Error, UnsupportedError
 from plait.inspect.call_values import digest, encode
 from plait.inspect.receipt import Receipt, adapter_file
+from plait.model import loading_order
 
 if TYPE_CHECKING:
     from plait.inspect.edit import Edit
@@ -40,6 +41,7 @@ Context = Any
 """A plait.Context, whose module imports this one."""
 
 _STEERING: Final = ("set_lora", "set_control_vector")
+_READS: Final = ("keys", "values")  # methods of the cache that apply pending shifts
 
 
 class Recorder:
@@ -257,12 +259,18 @@ class Recorder:
         ctx.kv.__dict__["load"] = self._load
         ctx.kv.__dict__["save"] = self._save
         ctx.kv.__dict__["copy_to"] = self._copy_to
+        for name in _READS:
+            ctx.kv.__dict__[name] = functools.partial(self._read, name)
 
     def _uninstall(self) -> None:
         if self._ctx._recorder is not self:
             return
         del self._ctx._recorder
-        for name in (*RECORDED, "transaction", "kv.load", "kv.save", "kv.copy_to"):
+        for name in (
+            *RECORDED,
+            "transaction",
+            *map("kv.{}".format, ("load", "save", "copy_to", *_READS)),
+        ):
             owner, method = self._place(name)
             owner.__dict__.pop(method, None)
 
@@ -283,14 +291,14 @@ class Recorder:
     def _call(
         self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run and record a call. Calls that fail change nothing and are not recorded."""
+        """Run and record a call. Of one that fails, only the pending shifts that it has applied are recorded."""
         receipts = self._receipts
         if not receipts:
             self._uninstall()
             return function(*args, **kwargs)
         self._begin(name)
         entry, problem = self._encoded(name, args, kwargs, receipts)
-        n_tokens = self._ctx.stats.tokens
+        n_tokens, shifts = self._ctx.stats.tokens, self._has_pending_shifts()
         # Right before the call: encoding the arguments may delete sequences and edits.
         self._note_changes()
         try:
@@ -302,6 +310,8 @@ class Recorder:
                 changed = not isinstance(error, Exception) or not _is_raised_by(function, error)
             if not changed:
                 self._unsure = None
+                if shifts and not self._has_pending_shifts():
+                    self._ctx.kv.to_bytes()
             raise
         stated = stated_result(name, result)
         for receipt in receipts:
@@ -344,8 +354,8 @@ class Recorder:
         for i, (known, _) in enumerate(self._adapters):
             if known is adapter:
                 return i
-        path = os.path.abspath(adapter.path)
-        self._adapters.append((adapter, {"path": path, **adapter_file(adapter)}))
+        facts = {"path": os.path.abspath(adapter.path), "order": loading_order(adapter)}
+        self._adapters.append((adapter, facts | adapter_file(adapter)))
         return len(self._adapters) - 1
 
     def _add(self, receipts: list[Receipt], name: str, args: dict[str, Any]) -> None:
@@ -445,6 +455,18 @@ class Recorder:
         kv = self._ctx.kv
         kv.to_bytes(seq)
         type(kv).save(kv, path, seq)
+
+    def _read(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Return keys or values; see KVCache.keys() and KVCache.values()."""
+        kv = self._ctx.kv
+        with self.lock:
+            if self._has_pending_shifts():
+                kv.to_bytes()
+            return getattr(type(kv), name)(kv, *args, **kwargs)
+
+    def _has_pending_shifts(self) -> bool:
+        """Return whether keys wait for a rotation, which the next call that needs them applies."""
+        return bool(self._ctx.kv.cells()["shift"].any())
 
     def _copy_to(self, other: Context) -> None:
         """Replace the cache of another context with a copy of this one; see KVCache.copy_to()."""

@@ -237,6 +237,36 @@ def test_adapters_and_control_vectors_are_set_again(tmp_path: Path) -> None:
         plait.verify(path, model)
 
 
+def test_adapters_are_loaded_again_in_their_order(tmp_path: Path) -> None:
+    """Their products are summed in the order in which they were loaded, not in that of their use."""
+    metadata, weights = lora_models.model("llama")
+    from python import gguf_writer
+
+    model = plait.Model(gguf_writer.write(tmp_path / "model.gguf", metadata, weights))
+    every = lora_models.matrices(weights)
+    files = [
+        lora_models.write_adapter(
+            tmp_path / f"{seed}.gguf", "llama", lora_models.deltas(weights, every, 4, seed)
+        )
+        for seed in (1, 2)
+    ]
+    first, second = map(model.load_lora, files)
+    twin = model.load_lora(files[0])
+    with context(model) as ctx, ctx.record() as receipt:
+        ctx.set_lora({second: 1.0, first: 0.7}, seq={1, 2})
+        ctx.set_lora({twin: 0.1, second: 1.0, first: 0.7}, seq=3)
+        feed(ctx, tokens(9), seq=1)
+        feed(ctx, tokens(9), seq=3)
+    assert receipt.problem is None
+    plait.verify(receipt, model)
+    plait.verify(receipt, model, adapters=[model.load_lora(files[0])])
+    assert [Path(facts["path"]).name for facts in receipt.adapters] == [
+        "2.gguf",
+        "1.gguf",
+        "1.gguf",
+    ]
+
+
 def test_transactions_are_undone_again(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny) as plain:
         ctx: Any = plain
@@ -618,6 +648,43 @@ def test_threads_are_recorded_in_their_order(tiny: plait.Model, tmp_path: Path) 
     plait.verify(saved(receipt, tmp_path), tiny)
 
 
+def fail_in_a_capture(ctx: plait.Context) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError
+
+    with pytest.raises(KeyError), ctx.capture("l_out.0", sink=fail):
+        feed(ctx, tokens(1))
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda ctx: ctx.kv.keys(0, 0),
+        lambda ctx: ctx.kv.values(1, seq=0),
+        lambda ctx: ctx.kv.cells(),
+        fail_in_a_capture,
+    ],
+    ids=["keys", "values", "cells", "a call that fails"],
+)
+def test_moves_are_applied_again_where_reads_and_failed_calls_applied_them(
+    tiny: plait.Model, apply: Callable[[plait.Context], object], tmp_path: Path
+) -> None:
+    """The rotation of a key is rounded, so moves that are applied one by one give other bits than their sum."""
+    with context(tiny) as ctx, ctx.record() as receipt:
+        feed(ctx, tokens(12))
+        for delta in range(3, 8):
+            ctx.kv.seq_add(0, 0, None, delta)
+            apply(ctx)
+        feed(ctx, tokens(2, seed=1))
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
+def test_numpy_bools_are_options(tiny: plait.Model, tmp_path: Path) -> None:
+    with context(tiny, swa_full=np.True_) as ctx, ctx.record() as receipt:
+        feed(ctx, tokens(3))
+    plait.verify(saved(receipt, tmp_path), tiny)
+
+
 def test_failed_calls_are_not_recorded(tiny: plait.Model, tmp_path: Path) -> None:
     with context(tiny, kv_cells=96) as ctx, ctx.record() as receipt:
         feed(ctx, tokens(80))
@@ -912,6 +979,7 @@ DEFECTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "no files": lambda c: c["model"].pop("files"),
     "files of other types": lambda c: c["model"].update(files=[1]),
     "adapters of other types": lambda c: c["adapters"].append(3),
+    "an adapter loaded at a strange time": lambda c: c["adapters"].append({"path": "/x", "order": [1]}),
     "an adapter that is a device": lambda c: c["adapters"].append({"path": "/dev/zero", "size": 0, "sha256": "0"}),
     "an adapter with a strange path": lambda c: c["adapters"].append({"path": "a\0b", "size": 0, "sha256": "0"}),
     "another device": lambda c: c["devices"].update({"vulkan:9": "a device"}),
