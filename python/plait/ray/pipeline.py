@@ -138,6 +138,7 @@ class Pipeline(Closeable):
         self._log: list[_Decode | _Change] = []
         self._states: list[bytes | None] = [None] * len(devices)
         self._steering: list[_Steering] = []  # before these states
+        self._adapters: dict[str, None] = {}  # paths, in the order in which stages loaded them
         try:
             self._stages = [self._make(*arguments) for arguments in self._arguments]
             results(ray.get, [stage.open.remote() for stage in self._stages])
@@ -209,7 +210,7 @@ class Pipeline(Closeable):
             arguments: Its arguments.
 
         Returns:
-            What the method of the first stage returned; False if a stage refused.
+            The largest number that a stage returned, or None; False if a stage refused.
         """
         return self._apply(_Change(method, arguments))
 
@@ -217,11 +218,11 @@ class Pipeline(Closeable):
         def run() -> Any:
             calls = [made.send(stage, i) for i, stage in enumerate(self._stages)]
             found = results(ray.get, calls)
-            if False in found:
+            if any(one is False for one in found):
                 self._recover()
                 return False
             self._log.append(made)
-            return found[0]
+            return None if found[0] is None else max(found)
 
         return self._repeat(run)
 
@@ -331,8 +332,21 @@ class Pipeline(Closeable):
         if len(self._log) < self._state_every:
             return
         states = results(ray.get, [stage.state.remote() for stage in self._stages])
-        self._steering += [change for change in self._log if isinstance(change, _Steering)]
+        for change in self._log:
+            if isinstance(change, _Steering):
+                self._keep(change)
         self._states, self._log = states, []
+
+    def _keep(self, change: _Steering) -> None:
+        """Keep adapters or a control vector in place of those that they replace."""
+        (given,) = change.arguments
+        self._steering = [
+            each
+            for each in self._steering
+            if each.method != change.method or given["seq"] not in (None, each.arguments[0]["seq"])
+        ]
+        self._steering.append(change)
+        self._adapters |= dict.fromkeys(given.get("adapters") or ())
 
     def _recover(self) -> None:
         """Give every stage the content that the kept states and changes make."""
@@ -360,7 +374,8 @@ class Pipeline(Closeable):
                 stage = self._stages[i] = self._make(*self._arguments[i])
                 results(ray.get, stage.open.remote())
             steering = [(change.method, *change.arguments) for change in self._steering]
-            results(ray.get, stage.restore.remote(self._states[i], steering))
+            adapters = list(self._adapters)
+            results(ray.get, stage.restore.remote(self._states[i], adapters, steering))
             redone.append(i)
         calls = []
         for change in self._log:
@@ -414,7 +429,8 @@ class PipelineCache:
 
     def seq_pos_min(self, seq: int) -> int:
         """Return the smallest position of a sequence, or -1 if it is empty."""
-        return int(max(self._pipeline.read(slice(None), "seq_pos_min", seq)))
+        found = self._pipeline.read(slice(None), "seq_pos_min", seq)
+        return int(min((pos for pos in found if pos >= 0), default=-1))
 
     def keys(self, layer: int, seq: int) -> npt.NDArray[np.float32]:
         """Return the keys of a layer of the model; see KVCache.keys()."""

@@ -157,17 +157,22 @@ class Stage:
         self._applied = 0
         return self._ctx.kv.to_bytes()
 
-    def restore(self, state: bytes | None, steering: list[tuple[str, dict[str, Any]]]) -> None:
+    def restore(
+        self, state: bytes | None, adapters: list[str], steering: list[tuple[str, dict[str, Any]]]
+    ) -> None:
         """Replace the content of the cache, the adapters and the control vectors by earlier ones.
 
         Args:
             state: The content of the cache. None empties it.
-            steering: The calls of steer() before that state.
+            adapters: The paths of all adapters before that state, in the order in which they were loaded.
+            steering: The calls of steer() before that state that later ones do not replace.
         """
         self._applied = -1
         self._ctx.kv.clear()
         self._ctx.set_lora(None)
         self._ctx.set_control_vector(None)
+        for path in adapters:
+            self._adapter(path)
         for method, arguments in steering:
             self._steer(method, arguments)
         if state is not None:

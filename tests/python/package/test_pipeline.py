@@ -103,6 +103,30 @@ def test_steering_reaches_every_stage(pipeline, ctx):
     assert [pipeline.kv.seq_pos_max(s) for s in range(4)] == [-1, -1, 5, -1]
 
 
+def test_positions_that_only_some_stages_hold(cluster, data_dir):
+    """The first stage has only windowed layers, which free the positions that have left their window."""
+    from plait.ray import Pipeline
+
+    path = data_dir / "conformance" / "gemma3" / "model.gguf"
+    if not path.exists():
+        pytest.skip(f"no {path}")
+    model, options = plait.Model(path), {"n_ctx": 64, "n_seq_max": 2}
+    layers = [range(1), range(1, model.n_layer)]
+    with (
+        Pipeline(path, layers=layers, **options) as pipeline,
+        plait.Context(model, **options) as ctx,
+    ):
+        for each in (pipeline, ctx):
+            for token in range(1, 41):
+                each.decode(batch(([token], 0)))
+            assert each.kv.seq_pos_min(0) == 0
+            assert each.kv.evict(0, [2, 3]) == 2
+            assert each.kv.evict(0, [60]) == 0
+        last = batch(([7], 0))
+        assert same_bits(pipeline.decode(last).logits, ctx.decode(last).logits)
+        assert pipeline.kv.seq_pos_min(1) == ctx.kv.seq_pos_min(1) == -1
+
+
 @pytest.fixture(scope="module")
 def adapted(tmp_path_factory):
     """Paths of a model and of two adapters: of all matrices, and of those of the last layer."""
@@ -163,6 +187,33 @@ def test_adapters_and_control_vectors_reach_every_stage(cluster, adapted):
         assert same_bits(pipeline.decode(step(9)).logits, ctx.decode(step(9)).logits)
 
 
+def test_only_steering_that_has_an_effect_is_kept(cluster, adapted):
+    """A stage that died gets the same bits, whose adapters are summed in the order of their first use."""
+    from plait.ray import Pipeline
+
+    path, files = adapted
+    model = plait.Model(path)
+    first, second = map(model.load_lora, files)
+    vector = np.random.default_rng(4).normal(size=(model.n_layer, model.n_embd)).astype(np.float32)
+    with (
+        Pipeline(path, state_every=4, **OPTIONS) as pipeline,
+        plait.Context(model, **OPTIONS) as ctx,
+    ):
+        for i in range(9):
+            pipeline.set_lora({files[i % 2]: 1.0})
+            for one in (pipeline, ctx):
+                one.set_control_vector(i * vector, 0)
+                one.set_control_vector(vector, 0, seq=[1, 2])
+        pipeline.set_lora({files[1]: 0.7, files[0]: 0.3})
+        ctx.set_lora({second: 0.7, first: 0.3})
+        for i in range(4):
+            assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits)
+        assert [each.method for each in pipeline._steering].count("set_control_vector") == 2
+        assert len(pipeline._steering) == 3
+        kill(pipeline, 0)
+        assert same_bits(pipeline.decode(step(4)).logits, ctx.decode(step(4)).logits)
+
+
 def test_tokens_of_several_sequences_stay_together(pipeline, ctx):
     made = plait.Batch()
     for token in (5, 6):
@@ -179,7 +230,7 @@ def test_embeddings_that_attend_in_both_directions(pipeline, ctx):
     made = {}
     for both in (True, False):
         made[both] = plait.Batch()
-        for part, seq in ((rows[:4], [0, 1]), (rows[4:6], 1), (rows[6:], 3)):
+        for part, seq in ((rows[:4], [0, 1]), (rows[4:6], 2), (rows[6:], 3)):
             made[both].add_embeddings(part, seq=seq, logits="all", both_directions=both)
     causal = ctx.decode(made[False]).logits.copy()
     ctx.kv.clear()
