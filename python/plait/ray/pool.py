@@ -23,6 +23,7 @@ from plait.closeable import Closeable
 from plait.context import Context
 from plait.evaluation.embedding import embed
 from plait.evaluation.scoring import Score, score
+from plait.evaluation.texts import text_list
 from plait.generation.events import Completion
 from plait.generation.generate import complete
 from plait.generation.parameters import Limits, Samplers, Seeds, parameters_of
@@ -138,13 +139,17 @@ class Pool(Closeable):
 
         Raises:
             ValueError: `receipt` was given, or as in plait.score(), like the other exceptions.
+            TypeError: The continuations of a pair are a single text.
         """
         if options.get("receipt") is not None:
             raise ValueError(
                 f"Pool: receipt is {options['receipt']!r}, but each pair is computed on its own and would replace "
                 f"the receipt of the one before; call plait.score() for a pair of which you need one"
             )
-        asked = [(context, list(continuations)) for context, continuations in pairs]
+        asked = [
+            (context, text_list(continuations, "Pool: continuations"))
+            for context, continuations in pairs
+        ]
         lengths = [len(context) + sum(map(len, rest)) for context, rest in asked]
         return self._map("score", asked, lengths, progress, options)
 
@@ -206,7 +211,11 @@ class Pool(Closeable):
                     worker = self._idle.popleft()
                     own = {name: [values[i] for i in members] for name, values in each.items()}
                     share = [items[i] for i in members]
-                    call = getattr(worker, method).remote(share, options | own)
+                    try:
+                        call = getattr(worker, method).remote(share, options | own)
+                    except BaseException:  # an argument cannot be sent
+                        self._idle.append(worker)
+                        raise
                     running[call] = (worker, members, tries)
                 (call, *_), _ = ray.wait(list(running))
                 worker, members, tries = running.pop(call)

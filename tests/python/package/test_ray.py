@@ -113,6 +113,18 @@ def test_a_string_is_one_text(pool):
     np.testing.assert_allclose(pool.embed(PROMPTS[0]), plait.embed(model, PROMPTS[0]), atol=1e-6)
 
 
+def test_a_string_is_no_list_of_continuations(pool):
+    with pytest.raises(TypeError, match=r"continuations is str; pass a list of texts: \['Oslo'\]"):
+        pool.score([("Tom lives in", "Oslo")])
+
+
+def test_arguments_that_cannot_be_sent_cost_no_actor(pool):
+    before = pool.pids()
+    with pytest.raises(TypeError):
+        pool.generate(PROMPTS, 2, draft=plait.DraftModel(plait.Model.demo()))
+    assert sorted(pool.pids()) == sorted(before)
+
+
 def test_a_receipt_of_several_pairs_is_refused(pool, tmp_path):
     with pytest.raises(ValueError, match="but each pair is computed on its own"):
         pool.score([("Tom lives in", [" Oslo"])], receipt=tmp_path / "receipt.json")
