@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter, deque
@@ -142,4 +143,4 @@ def _percentile(values: deque[float], p: float) -> float | None:
     if not values:
         return None
     ordered = sorted(values)
-    return ordered[min(int(p * len(ordered)), len(ordered) - 1)]
+    return ordered[math.ceil(p * len(ordered)) - 1]

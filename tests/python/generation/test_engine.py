@@ -14,9 +14,11 @@ import textwrap
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import plait
 import pytest
+from plait.generation.engine_stats import Counters
 from python.drive import tokens
 from python.reference_data import model_path
 
@@ -421,6 +423,20 @@ def test_usage_and_timings(engine):
     assert stats.first_token_p50 <= stats.first_token_p95
     assert "2" in stats._repr_html_()
     assert "running" in repr(engine)
+
+
+@pytest.mark.parametrize(("n", "p50", "p95"), [(1, 1, 1), (2, 1, 2), (20, 10, 19), (21, 11, 20)])
+def test_percentiles_are_the_smallest_values_that_enough_do_not_exceed(n, p50, p95):
+    counters = Counters()
+    for seconds in range(1, n + 1):
+        timings = plait.Timings(queued=seconds, first_token=2 * seconds, total=60)
+        ended = SimpleNamespace(usage=plait.Usage(1, 0, 1), timings=timings, finish_reason="stop")
+        counters.add_end(ended)
+    stats = counters.snapshot(
+        n_active=0, n_queued=0, n_preempted=0, n_steps=0, n_cells=1, n_used_cells=0
+    )
+    assert (stats.queued_p50, stats.queued_p95) == (p50, p95)
+    assert (stats.first_token_p50, stats.first_token_p95) == (2 * p50, 2 * p95)
 
 
 def test_completions_of_generate_have_usage_and_prompt_tokens(tiny):
