@@ -143,9 +143,13 @@ class _Converter:
             item = self._group(item)
         if low is None:
             return item + found[0]
-        if has_comma and high and int(high) < int(low):
+        if not has_comma:
+            high = low
+        if high and int(high) < int(low):
             raise self._error(f"at least {low} in {found[0]}")
-        return f"{item}{{{low},{high if has_comma else low}}}"
+        if high and int(high) == 0:
+            return _EMPTY  # Lark refuses 0 as an upper bound
+        return f"{item}{{{low},{high}}}"
 
     def _character(self) -> int:
         """Read a character of a literal or of a class, and return its code point."""

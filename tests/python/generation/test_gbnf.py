@@ -57,6 +57,7 @@ def accepts(tokenizer, grammar, text):
         (r'root ::= "\u00e9\U0001F600\x41" "\"\\"', ['é😀A"\\'], ["e"]),
         ("root ::= start Ab ab\nstart ::= [a&&b]\nAb ::= .\nab ::= [^^\\]-]", ["a\nx", "&é["], ["ab]", "c.x"]),
         ('root ::= "a"{2} "b"{1,2} "c"{1,} "d"{0,1} "e"?', ["aabc", "aabbcccde"], ["abc", "aabbb", "aabcdd"]),
+        ('root ::= "a"{0} ("b" "c"){0,0} "d" "e"{00}*', ["d"], ["ad", "bcd", "de"]),
         ('# a comment\nroot ::= ( # "x"\n  "a"\n  | "b"\n)* | "c"\n  | ""', ["", "abba", "c"], ["ac", "cc"]),
         ("root ::= [-a] [b-] [/] a-b_1\na-b_1 ::= ([x-z] \"\")*", ["-b/", "a-/xyz"], ["a/", "-b/w"]),
     ],
@@ -86,7 +87,7 @@ def random_rules(luck, depth=0):
         found = [random_rules(luck, depth + 1) for _ in range(luck.randrange(2, 4))]
         return " ".join(a for a, _ in found), "".join(f"(?:{b})" for _, b in found)
     text, pattern = random_rules(luck, depth + 1)
-    times = luck.choice(["*", "+", "?", "{2}", "{1,2}", "{1,}"])
+    times = luck.choice(["*", "+", "?", "{2}", "{1,2}", "{1,}", "{0}"])
     return f"({text}){times}", f"(?:{pattern}){times}"
 
 
