@@ -177,6 +177,7 @@ class Sampler:
         )
         self._set_token_ids(logit_bias, banned, allowed, forced)
         self.order = self._checked_order(order)
+        self._has_default_order = order is None
         self.seed = (
             secrets.randbits(64) if seed is None else _integer("seed", seed, 0, (1 << 64) - 1)
         )
@@ -374,10 +375,7 @@ class Sampler:
             TypeError: A name is unknown.
             ValueError: As for Sampler.
         """
-        arguments = self._arguments()
-        if self.order in (self.ORDER, self.ORDER_OF_MIROSTAT):
-            arguments["order"] = None
-        changed = type(self)(**{**arguments, **changes})
+        changed = type(self)(**{**self._arguments(), **changes})
         if self._tokenizer is not None and "tokenizer" not in changes:
             changed.bind(self._tokenizer)
         return changed
@@ -396,8 +394,9 @@ class Sampler:
 
     def _arguments(self) -> dict[str, Any]:
         """Return the keyword arguments that create an equal sampler."""
+        left_out = {"tokenizer", "order"} if self._has_default_order else {"tokenizer"}
         names = inspect.signature(type(self)).parameters
-        return {name: getattr(self, name) for name in names if name != "tokenizer"}
+        return {name: getattr(self, name) for name in names if name not in left_out}
 
     def __repr__(self) -> str:
         defaults = inspect.signature(type(self)).parameters

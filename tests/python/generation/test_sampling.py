@@ -1,6 +1,7 @@
 """The sampler, compared with plain probabilities, and its guarantees about seeds and sequences."""
 
 import contextlib
+import copy
 import inspect
 import itertools
 import math
@@ -528,6 +529,26 @@ def test_log_softmax():
 def test_log_softmax_refuses(logits):
     with pytest.raises(ValueError, match="log_softmax"):
         log_softmax(logits)
+
+
+def test_replacing_another_parameter_keeps_a_given_order():
+    for options in (
+        {"order": Sampler.ORDER_OF_MIROSTAT},
+        {"order": Sampler.ORDER, "mirostat_tau": 5},
+    ):
+        sampler = Sampler(1.5, top_k=1, seed=1, **options)
+        for same in (sampler, copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
+            assert same.replace(seed=2).order == options["order"]
+    assert Sampler(order=Sampler.ORDER).replace(mirostat_tau=5).order == Sampler.ORDER
+
+
+def test_without_a_given_order_mirostat_decides():
+    sampler = Sampler()
+    for same in (sampler, copy.copy(sampler), pickle.loads(pickle.dumps(sampler))):
+        changed = same.replace(mirostat_tau=5)
+        assert changed.order == Sampler.ORDER_OF_MIROSTAT
+        assert changed.replace(mirostat_tau=0).order == Sampler.ORDER
+    assert sampler.replace(order=["top_k"]).replace(seed=1).order == ("top_k",)
 
 
 def test_a_sampler_can_be_pickled():
