@@ -23,6 +23,7 @@ from plait.errors import UnsupportedError
 from plait.evaluation.scoring import score_pairs
 from plait.generation.engine import Engine
 from plait.generation.generate import complete
+from plait.generation.messages.render import render_text
 from plait.generation.prefix_store import PrefixStore
 from plait.generation.sampler import Sampler
 from plait.model import open_named
@@ -131,16 +132,20 @@ class PlaitLM(LM):  # type: ignore[misc]
     ) -> str:
         """Render a conversation with the chat template of the file.
 
+        If the template rejects the role "system", the system text is placed before the first user message.
+
         Args:
             chat_history: The messages.
             add_generation_prompt: End with the start of the assistant's answer.
 
         Returns:
             The prompt.
+
+        Raises:
+            ValueError: The template rejects the messages.
         """
-        return self.model.chat_template.render(
-            chat_history, add_generation_prompt=add_generation_prompt
-        )
+        variables = {"add_generation_prompt": add_generation_prompt}
+        return render_text(self.model.chat_template, chat_history, None, variables)
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False

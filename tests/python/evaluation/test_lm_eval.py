@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import plait
 import pytest
+from plait.tokenizer.chat_template import KEY, ChatTemplate
 
 pytest.importorskip("lm_eval", reason="plait[eval] is not installed")
 
@@ -140,6 +141,24 @@ def test_a_temperature_requests_sampling(lm):
     assert greedy == lm.generate_until([ask("The", {"max_gen_toks": 12})], disable_tqdm=True)[0]
     assert alone != greedy
     assert sampled != greedy
+
+
+CHAT = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def with_template(monkeypatch, lm, source):
+    template = ChatTemplate({KEY: source}, lm.model.tokenizer)
+    monkeypatch.setattr(type(lm.model), "chat_template", template)
+
+
+def test_a_system_text_joins_the_question_if_the_template_rejects_it(lm, monkeypatch):
+    refusal = "{{ raise_exception('no system') if messages[0].role == 'system' }}"
+    with_template(monkeypatch, lm, refusal + CHAT)
+    history = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+    assert lm.apply_chat_template(history) == "<|user|>Be brief.\n\nWhere?<|end|><|assistant|>"
 
 
 @pytest.mark.parametrize("name", ["max_new_tokens", "max_tokens", "max_completion_tokens"])

@@ -80,7 +80,7 @@ def render(
     tokenizer = model.tokenizer
     image = placeholder[0] if placeholder is not None else None
     guard = _Guard(tokenizer, found.source, plain, schemas, image)
-    text = _text(
+    text = render_text(
         found,
         [guard.message(message) for message in plain],
         None if schemas is None else [guard.broken(schema) for schema in schemas],
@@ -225,12 +225,24 @@ def _escaped(mark: str) -> str:
     return f"\\u{ord(mark):04x}"
 
 
-def _text(
+def render_text(
     template: ChatTemplate,
     messages: list[dict[str, Any]],
     tools: list[dict[str, Any]] | None,
     variables: dict[str, Any],
 ) -> str:
+    """Return the prompt of a conversation as text. A system text that the template rejects joins the first user message.
+
+    Args:
+        template: The template.
+        messages: The messages, with contents.
+        tools: JSON schemas of the tools. None: no tools.
+        variables: More variables of the template.
+
+    Raises:
+        ValueError: The template rejects the messages.
+        ModelError: The template is invalid, or does something forbidden.
+    """
     try:
         return template.render(messages, tools, **variables)
     except ValueError:
