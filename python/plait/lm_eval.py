@@ -136,16 +136,21 @@ class PlaitLM(LM):  # type: ignore[misc]
 
         Args:
             chat_history: The messages.
-            add_generation_prompt: End with the start of the assistant's answer.
+            add_generation_prompt: End with the start of the assistant's answer. If False, and the last message is the
+                assistant's, the prompt ends with its text, so that the model continues it.
 
         Returns:
             The prompt.
 
         Raises:
-            ValueError: The template rejects the messages.
+            ValueError: The template rejects the messages, or does not write the text of the last one.
         """
         variables = {"add_generation_prompt": add_generation_prompt}
-        return render_text(self.model.chat_template, chat_history, None, variables)
+        text = render_text(self.model.chat_template, chat_history, None, variables)
+        last = chat_history[-1]
+        if add_generation_prompt or last["role"] != "assistant":
+            return text
+        return _up_to(text, last["content"])
 
     def loglikelihood(
         self, requests: list[Instance], disable_tqdm: bool = False
@@ -295,6 +300,15 @@ class PlaitLM(LM):  # type: ignore[misc]
 
     def _tokens(self, text: str) -> list[int]:
         return [int(token) for token in np.asarray(self._encode(text, add_special=False))]
+
+
+def _up_to(text: str, content: str) -> str:
+    """Return a prompt up to the end of its last message, whose content the template may have stripped."""
+    start = text.rfind(content.strip())
+    if start < 0:
+        raise ValueError("chat template: the text of the last message is missing in the prompt")
+    kept = content.lstrip()
+    return text[:start] + (kept if text.startswith(kept, start) else kept.rstrip())
 
 
 def main() -> None:

@@ -154,6 +154,20 @@ def with_template(monkeypatch, lm, source):
     monkeypatch.setattr(type(lm.model), "chat_template", template)
 
 
+@pytest.mark.parametrize("trim", ["", " | trim"])
+def test_a_prefix_of_the_answer_ends_the_prompt(lm, monkeypatch, trim):
+    with_template(monkeypatch, lm, CHAT.replace("m.content", f"m.content{trim}"))
+    user = {"role": "user", "content": "Answer with: The answer is Oslo."}
+    history = [user, {"role": "assistant", "content": "The answer is "}]
+    assert lm.apply_chat_template(history, add_generation_prompt=False) == (
+        f"<|user|>{user['content']}<|end|><|assistant|>The answer is" + ("" if trim else " ")
+    )
+    assert lm.apply_chat_template([user]) == f"<|user|>{user['content']}<|end|><|assistant|>"
+    with_template(monkeypatch, lm, "{{ messages[0].content[:6] }}")
+    with pytest.raises(ValueError, match="text of the last message is missing"):
+        lm.apply_chat_template(history, add_generation_prompt=False)
+
+
 def test_a_system_text_joins_the_question_if_the_template_rejects_it(lm, monkeypatch):
     refusal = "{{ raise_exception('no system') if messages[0].role == 'system' }}"
     with_template(monkeypatch, lm, refusal + CHAT)
