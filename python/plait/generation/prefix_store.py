@@ -23,7 +23,8 @@ from plait.whole_file import replace_file
 
 _MAX_BYTES: Final = 8 << 30
 # An entry: the header, the token ids as int32, a digest of both and of the name of the directory, and the state, which
-# has checksums of its own. Integers are little-endian.
+# has checksums of its own. Integers are little-endian. The name of the file is a digest of the tokens, `start` and the
+# parent, so a name always stands for the same rows.
 _HEADER: Final = struct.Struct("<8sQQQ16s")  # magic, n_tokens, start, bytes of the state, parent
 _MAGIC: Final = b"plaitpx1"
 _DIGEST: Final = 32  # bytes
@@ -264,7 +265,7 @@ class Folder:
         except OSError:
             self.forget(entry)
             return None
-        header = _read_header(data, self._path.name)
+        header = _read_header(data, entry.path)
         if header is None or header[3] != len(data):
             self.remove(entry)
             return None
@@ -289,8 +290,7 @@ class Folder:
         ids = np.array(tokens, "<i4").tobytes()
         parent = parents[-1].name if parents else _NO_PARENT
         head = _HEADER.pack(_MAGIC, len(tokens), start, len(state), parent) + ids
-        name = hashlib.blake2b(ids, digest_size=16).digest()
-        path = self._path / (name.hex() + _SUFFIX)
+        path = self._path / (_name_of(ids, start, parent) + _SUFFIX)
         try:
             self._store._put(path, [head, _checksum(head, self._path.name), memoryview(state)])
         except OSError as error:
@@ -359,8 +359,8 @@ class Folder:
                 size = os.fstat(file.fileno()).st_size
         except OSError:
             return None
-        header = _read_header(head, self._path.name)
-        if header is None or header[3] != size or _name_of(header[0]) != path.stem:
+        header = _read_header(head, path)
+        if header is None or header[3] != size:
             _log.warning("PrefixStore: removing a damaged entry: %s", path)
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -384,8 +384,12 @@ def store_of(prefixes: PrefixStore | None, function: str) -> PrefixStore | None:
     return prefixes
 
 
-def _read_header(data: bytes, folder: str) -> tuple[bytes, int, bytes, int, int] | None:
+def _read_header(data: bytes, path: Path) -> tuple[bytes, int, bytes, int, int] | None:
     """Parse the beginning of an entry.
+
+    Args:
+        data: The beginning, or all of the file.
+        path: The file.
 
     Returns:
         The tokens, `start`, the parent, the size of the file and the offset of the state. None if it is damaged.
@@ -395,10 +399,13 @@ def _read_header(data: bytes, folder: str) -> tuple[bytes, int, bytes, int, int]
     magic, n_tokens, start, n_state, parent = _HEADER.unpack_from(data)
     end = _HEADER.size + 4 * n_tokens
     digest = data[end : end + _DIGEST]
-    if magic != _MAGIC or digest != _checksum(data[:end], folder):
+    if magic != _MAGIC or digest != _checksum(data[:end], path.parent.name):
+        return None
+    ids = data[_HEADER.size : end]
+    if path.stem != _name_of(ids, start, parent):
         return None
     begin = end + _DIGEST
-    return data[_HEADER.size : end], start, parent, begin + n_state, begin
+    return ids, start, parent, begin + n_state, begin
 
 
 def _checksum(data: bytes, place: str) -> bytes:
@@ -406,8 +413,9 @@ def _checksum(data: bytes, place: str) -> bytes:
     return hashlib.blake2b(data + place.encode(), digest_size=_DIGEST).digest()
 
 
-def _name_of(ids: bytes) -> str:
-    return hashlib.blake2b(ids, digest_size=16).hexdigest()
+def _name_of(ids: bytes, start: int, parent: bytes) -> str:
+    """Return the name of an entry in hexadecimal."""
+    return hashlib.blake2b(struct.pack("<Q16s", start, parent) + ids, digest_size=16).hexdigest()
 
 
 def _files(path: Path) -> list[tuple[int, int, Path]]:

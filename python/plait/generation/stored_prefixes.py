@@ -126,14 +126,15 @@ class StoredPrefixes(Closeable):
             if epoch == self._ctx._epoch:
                 folder.add(tokens, [], 0, state)
             return
-        begin = n if n >= MIN_PREFIX else 0
-        while begin < len(tokens) and (not begin or chain):
-            end = min(len(tokens), begin + MAX_SEGMENT)
-            state = self._segment(seq, begin, end)
+        if n < MIN_PREFIX:
+            chain, n = [], 0
+        while n < len(tokens) and (not n or chain):
+            end = min(len(tokens), n + MAX_SEGMENT)
+            state = self._segment(seq, n, end)
             if not state or epoch != self._ctx._epoch:
                 break
-            folder.add(tokens[:end], chain, begin, state)
-            chain, begin = folder.find(tokens[:end], True)[0], end
+            folder.add(tokens[:end], chain, n, state)
+            chain, n = folder.find(tokens[:end], True)[0], end
 
     def _segment(self, seq: Sequence, begin: int, end: int) -> bytes:
         """Return the state of a part of a sequence. Empty if there is no room to cut it."""

@@ -392,6 +392,58 @@ def test_a_missing_part_of_a_chain_shortens_it(tiny, store):
     assert run(tiny, [long], opened(store), n_ctx=1024)[0][0] == 699
 
 
+def holding(store, n):
+    """Return the file of the entry with `n` tokens."""
+    (found,) = (p for p in entries(store) if int.from_bytes(p.read_bytes()[8:16], "little") == n)
+    return found
+
+
+@pytest.fixture
+def short_segments(monkeypatch):
+    monkeypatch.setattr("plait.generation.stored_prefixes.MAX_SEGMENT", 32)
+
+
+@pytest.mark.usefixtures("short_segments")
+def test_an_open_store_does_not_mistake_an_entry_for_one_that_was_removed(tiny, store):
+    whole = tokens(64)
+    longer = [*whole, *tokens(5, 1)]
+    other = opened(store)
+    run(tiny, [whole], other)  # 0 to 32 and 32 to 64
+    holding(store, 64).unlink()
+    run(tiny, [whole[:48]], store)
+    run(tiny, [whole], store)  # 48 to 64
+    wanted = run(tiny, [longer], None)
+    for given, n in ((other, 64), (opened(store), 68)):
+        found = run(tiny, [longer], given)
+        assert found[0][0] == n
+        assert_same(found, wanted)
+
+
+@pytest.mark.usefixtures("short_segments")
+def test_a_parent_is_removed_and_its_tokens_are_divided_differently(tiny, store):
+    whole = tokens(64)
+    branch = [*whole[:40], *tokens(10, 1)]
+    run(tiny, [whole], store)
+    run(tiny, [branch], store)  # 40 to 50, whose parent is 32 to 64
+    holding(store, 64).unlink()
+    run(tiny, [whole[:48]], store)
+    run(tiny, [whole], store)  # 48 to 64
+    wanted = run(tiny, [branch], None)
+    for n in (40, 49):
+        found = run(tiny, [branch], opened(store))
+        assert found[0][0] == n
+        assert_same(found, wanted)
+
+
+@pytest.mark.usefixtures("short_segments")
+def test_tokens_behind_a_removed_entry_are_saved_again(tiny, store):
+    long = tokens(88)
+    run(tiny, [long[:40]], store)
+    run(tiny, [long], store)
+    holding(store, 40).unlink()
+    assert [run(tiny, [long], opened(store))[0][0] for _ in range(2)] == [32, 87]
+
+
 def test_a_disk_that_refuses_does_not_stop_generation(tiny, store, monkeypatch, caplog):
     def refuse(*_, **__):
         raise OSError(28, "No space left on device")
