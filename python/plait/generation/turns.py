@@ -244,15 +244,8 @@ class ShiftingTurns(Turns):
 
     def _prefill(self, prompt: list[int]) -> Row:
         """Decode the tokens of the prompt that are not cached and return the logits after the last one."""
-        n = min(common_length(self._decoded, prompt), len(prompt) - 1)
-        begin, end = self._gap
-        if begin < n < end or (n <= begin < end):
-            n, self._gap = min(n, begin), (0, 0)
-        gone = self._gap[1] - self._gap[0]
-        lost = self._seq.rewind(n - gone) if n - gone < self._seq.pos else 0
-        n -= lost
-        self._decoded = prompt[:n]
-        self.n_reused = n - gone
+        self._rewind(prompt)
+        n = len(self._decoded)
         row: Row | None = None
         while n < len(prompt):
             self._make_room()
@@ -261,6 +254,16 @@ class ShiftingTurns(Turns):
             n += len(piece)
         assert row is not None
         return row
+
+    def _rewind(self, prompt: list[int]) -> None:
+        """Remove from the cache what differs from the prompt, and at least the last token of the prompt."""
+        n = min(common_length(self._decoded, prompt), len(prompt) - 1)
+        begin, end = self._gap
+        self._seq.rewind(n - (end - begin) if n >= end else min(n, begin))
+        self.n_reused = self._seq.pos  # a sliding window may have lost more
+        if self.n_reused <= begin:  # no token after the gap is left
+            self._gap = begin, end = 0, 0
+        self._decoded = prompt[: self.n_reused + end - begin]
 
     def _feed(self, tokens: list[int]) -> Row:
         batch = Batch()

@@ -163,6 +163,25 @@ def test_old_tokens_are_forgotten(talker, caplog):
         assert ctx.kv.n_used <= 100
 
 
+def test_an_edit_after_a_shift_in_a_window_reads_the_system_message_again(data_dir):
+    model = plait.Model(model_path(data_dir, "gpt-oss"))
+
+    def chat_of(ctx):
+        return plait.Chat(ctx, "be kind", full="shift", template=TEMPLATE, max_tokens=20)
+
+    with plait.Context(model, n_ctx=100) as ctx, chat_of(ctx) as chat:
+        for i in range(6):
+            chat.say(f"the hat {i}")
+        assert chat.n_forgotten > 0
+        chat.messages[-1]["content"] = "so"
+        messages = [dict(message) for message in chat.messages]
+        answer = chat.say("then")
+        assert chat.n_reused == 0
+    with plait.Context(model, n_ctx=100) as ctx, chat_of(ctx) as fresh:
+        fresh.messages[:] = messages
+        assert fresh.say("then") == answer
+
+
 def test_a_memory_that_cannot_shift_is_refused(data_dir, talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
