@@ -231,7 +231,9 @@ def render_text(
     tools: list[dict[str, Any]] | None,
     variables: dict[str, Any],
 ) -> str:
-    """Return the prompt of a conversation as text. A system text that the template rejects joins the first user message.
+    """Return the prompt of a conversation as text.
+
+    A system text that the template rejects is placed before the first user message.
 
     Args:
         template: The template.
