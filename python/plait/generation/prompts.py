@@ -12,7 +12,7 @@ import numpy.typing as npt
 from plait.arguments import flag, integer, kind, refuse_unordered
 from plait.errors import UnsupportedError
 from plait.vision.encoder import ImageEmbeddings
-from plait.vision.prompt import ImageTokens, text_tokens
+from plait.vision.prompt import ImageTokens, image_row, text_tokens
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -142,11 +142,16 @@ def encode(
 
 def check_image(image: ImageEmbeddings, model: Model, name: str) -> None:
     """Raise ValueError if the embeddings of an image are not inputs of the model."""
-    width, n_positions = image.rows.shape[1], image.n_pos_per_token
-    if width % model.n_embd or n_positions != model.n_pos_per_token:
+    given, taken = (image.rows.shape[1], image.n_pos_per_token), image_row(model)
+    if given != taken:
         raise ValueError(
-            f"generate: {name}: an image has rows of {width} elements with {n_positions} positions, the model takes "
-            f"{model.n_embd} with {model.n_pos_per_token}; the encoder does not belong to the model"
+            f"generate: {name}: an image has rows of {given[0]} elements with {given[1]} positions, the model takes "
+            f"{taken[0]} with {taken[1]}; the encoder does not belong to the model"
+        )
+    if len(image.positions(0)) != len(image):
+        raise ValueError(
+            f"generate: {name}: an image has {len(image)} rows, but a grid of {image.grid}; expected a row for each "
+            "place of the grid"
         )
 
 

@@ -45,7 +45,7 @@ def to_rgb(image: ImageLike, max_pixels: int = MAX_PIXELS) -> Pixels:
     """Return an image as an array.
 
     Transparency is blended onto white. Of 16 bits, the upper 8 are used; of an animation, the first
-    frame. An image in a file is turned as its EXIF orientation says.
+    frame. An image is turned as its EXIF orientation says.
 
     Args:
         image: uint8 array of shape (height, width, 3), PIL image, path of a file, or the bytes of a file.
@@ -107,8 +107,6 @@ def check_size(size: tuple[int, int], name: str, max_pixels: int) -> None:
 
 def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
     module = pillow()
-    from PIL import ImageOps
-
     try:
         image = module.open(io.BytesIO(data), formats=_FORMATS)
     except module.DecompressionBombError as error:
@@ -120,8 +118,7 @@ def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
     with image:
         check_size(image.size, name, max_pixels)
         try:
-            image.load()
-            return _from_pillow(ImageOps.exif_transpose(image), name, max_pixels)
+            return _from_pillow(image, name, max_pixels)
         except MemoryError:
             raise
         except Exception as error:
@@ -129,13 +126,23 @@ def _from_file(data: bytes, name: str, max_pixels: int) -> Pixels:
 
 
 def _from_pillow(image: Image, name: str, max_pixels: int) -> Pixels:
+    from PIL import ImageOps
+
     check_size(image.size, name, max_pixels)
+    try:
+        image = ImageOps.exif_transpose(
+            image
+        )  # which reads the file of an image that was only opened
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name} cannot be read: {error}") from error
     if image.mode.startswith("I"):
         return _from_16_bits(np.asarray(image), name)
     if image.mode in _UNCLEAR_MODES:
         raise ValueError(
             f"{name} has the mode {image.mode}, whose values have no certain colours; convert it to RGB first"
         )
+    if image.mode == "RGBa":
+        image = image.convert("RGBA")
     try:
         if "A" in image.getbands() or image.info.get("transparency") is not None:
             image = image.convert("RGBA")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.arguments import expect, kind
-from plait.vision.prompt import ImageTokens
+from plait.vision.prompt import ImageTokens, image_row
 
 if TYPE_CHECKING:
     from plait.model import Model
@@ -107,10 +107,11 @@ class ImagePrompt:
         from plait.vision.encoder import Vision
 
         expect(vision, Vision, f"{owner}: vision", "a Vision")
-        if vision.n_embd % model.n_embd or vision.n_pos_per_token != model.n_pos_per_token:
+        given, taken = (vision.n_embd, vision.n_pos_per_token), image_row(model)
+        if given != taken:
             raise ValueError(
-                f"{owner}: vision: the encoder has rows of {vision.n_embd} elements with {vision.n_pos_per_token} "
-                f"positions, the model takes {model.n_embd} with {model.n_pos_per_token}; they do not belong together"
+                f"{owner}: vision: the encoder has rows of {given[0]} elements with {given[1]} positions, the model "
+                f"takes {taken[0]} with {taken[1]}; they do not belong together"
             )
         self.placeholder = _FORMS[vision.projector_type]
         self._vision = vision

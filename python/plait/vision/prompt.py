@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from plait.model import Model
     from plait.vision.encoder import ImageEmbeddings
 
 _ROW_BITS: Final = 20  # of a number; the others identify the image
+
+
+def image_row(model: Model) -> tuple[int, int]:
+    """Return the number of elements of an embedding of an image, and the number of its positions.
+
+    Args:
+        model: The text model. Some take a part for each of their first layers behind the embedding itself.
+    """
+    n_parts = 1 + int(model.metadata.get(f"{model.arch}.n_deepstack_layers", 0))
+    return n_parts * model.n_embd, model.n_pos_per_token
 
 
 class ImageTokens(list[int]):

@@ -289,6 +289,27 @@ def test_an_encoder_of_another_model_is_refused(model, tmp_path):
         plait.Engine(model, vision="mmproj.gguf")
 
 
+@pytest.mark.parametrize(
+    ("width", "grid", "message"),
+    [
+        (48, (2, 2), "rows of 48 elements with 4 positions, the model takes 24 with 4"),
+        (24, (3, 3), r"has 4 rows, but a grid of \(3, 3\)"),
+    ],
+)
+def test_embeddings_that_the_model_does_not_take_end_no_other_request(engine, width, grid, message):
+    rows = np.zeros((4, width), np.float32)
+    wrong = plait.ImageEmbeddings(rows, grid, 4, b"key")
+
+    async def run():
+        other = asyncio.create_task(engine.complete([5, 6, 7], 20))
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match=message):
+            await engine.complete([5, wrong, 6], 2)
+        return await other
+
+    assert len(asyncio.run(run()).tokens) == 20
+
+
 def test_numbers_of_rows_depend_on_the_image_alone(vision):
     one, other = vision.encode(PICTURES[0]), vision.encode(PICTURES[1])
     prompt = ImageTokens([1, one, 2, other, 3])

@@ -86,7 +86,23 @@ def test_orientations(orientation):
         1: PIXELS, 2: PIXELS[:, ::-1], 3: PIXELS[::-1, ::-1], 4: PIXELS[::-1], 5: PIXELS.transpose(1, 0, 2),
         6: np.rot90(PIXELS, -1), 7: PIXELS[::-1, ::-1].transpose(1, 0, 2), 8: np.rot90(PIXELS),
     }  # fmt: skip
-    np.testing.assert_array_equal(to_rgb(file_of(picture, exif=exif)), turned[orientation])
+    data = file_of(picture, exif=exif)
+    np.testing.assert_array_equal(to_rgb(data), turned[orientation])
+    np.testing.assert_array_equal(to_rgb(pillow.open(io.BytesIO(data))), turned[orientation])
+
+
+def test_premultiplied_transparency_is_white():
+    rows = np.random.default_rng(5).integers(0, 256, (6, 8, 4), dtype=np.uint8)
+    picture = pillow.fromarray(rows, "RGBA").convert("RGBa")
+    np.testing.assert_array_equal(to_rgb(picture), to_rgb(picture.convert("RGBA")))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_an_opened_file_that_is_truncated_is_refused(dtype):
+    rows = np.random.default_rng(6).integers(0, 255, (64, 64), dtype=dtype)
+    data = file_of(pillow.fromarray(rows))
+    with pytest.raises(ValueError, match="cannot be read"):
+        to_rgb(pillow.open(io.BytesIO(data[: len(data) // 2])))
 
 
 @pytest.mark.parametrize(
