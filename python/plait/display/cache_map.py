@@ -56,6 +56,19 @@ def runs_of(taken: npt.NDArray[np.bool_]) -> Runs:
     )
 
 
+def rows_of(kv: KVCache, cells: npt.NDArray[np.void]) -> npt.NDArray[np.intp]:
+    """Return the row of each cell. States, which change rows with each step, are numbered in the order of their rows.
+
+    Args:
+        kv: The cache.
+        cells: Some of its cells.
+    """
+    if kv.kind == "recurrent":
+        return np.unique(cells["row"], return_inverse=True)[1]
+    rows: npt.NDArray[np.intp] = cells["row"].astype(np.intp)
+    return rows
+
+
 def cache_html(kv: KVCache) -> str:
     """Return HTML with a map of the cache, its runs, and a table of its sequences.
 
@@ -73,7 +86,7 @@ def cache_html(kv: KVCache) -> str:
         for stream in range(min(kv.n_streams, _MAX_STREAMS)):
             own = cells[cells["stream"] == stream]
             held = np.zeros((per_stream, kv.n_seq_max), np.bool_)
-            row = own["row"] - stream * per_stream
+            row = rows_of(kv, own) - stream * per_stream
             # Memories with several windows have further rows.
             inside = (row >= 0) & (row < per_stream)
             held[row[inside]] = own["seqs"][inside]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from plait import _core
 from plait.arguments import expect, items, kind, number, string
 from plait.display import colours
+from plait.display.cache_map import rows_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,11 +89,11 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     expect_axes(ax)
     cells = kv.cells()
     per_stream = kv.n_cells // max(kv.n_streams, 1)
-    shared = cells["seqs"].sum(axis=1) > 1
+    rows, shared = rows_of(kv, cells), cells["seqs"].sum(axis=1) > 1
     for seq in np.flatnonzero(cells["seqs"].any(axis=0)).tolist():
         held = cells["seqs"][:, seq]
         for which, options in ((~shared, {}), (shared, _SHARED)):
-            runs = _runs(cells["row"][held & which])
+            runs = _runs(rows[held & which])
             if runs:
                 colour = colours.of_sequence(seq)
                 ax.broken_barh(runs, (seq - 0.4, 0.8), facecolors=colour, **options)
@@ -115,7 +116,7 @@ def plot_cells(kv: KVCache, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _runs(rows: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
+def _runs(rows: npt.NDArray[np.intp]) -> list[tuple[int, int]]:
     """Return (first, length) of each contiguous run of rows."""
     ordered = np.sort(rows)
     parts = np.split(ordered, np.flatnonzero(np.diff(ordered) != 1) + 1) if len(ordered) else []

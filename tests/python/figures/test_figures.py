@@ -95,6 +95,27 @@ def test_every_kind_of_memory_has_a_map(any_model):
     assert any_model.arch in any_model._repr_html_()
 
 
+def test_a_recurrent_memory_has_a_square_for_each_state(any_model, plt):
+    """Its states are in more rows than it has cells, and move with each step."""
+    with plait.Context(any_model, n_ctx=32, n_seq_max=4) as ctx:
+        if ctx.kv.kind != "recurrent":
+            return
+        for n_steps in (1, 2):
+            batch = plait.Batch()
+            for seq in (0, 2, 3):
+                batch.add_sequence([4, 5], seq=seq)
+            ctx.decode(batch)
+            html = ctx.kv._repr_html_()
+            assert "3 rows in 1 run, 1 free in 1 run" in html, n_steps
+            assert html.count("<title>") == 3
+            (first, *_, last) = sorted(
+                path.get_extents().intervalx.tolist()
+                for drawn in ctx.kv.plot().collections
+                for path in drawn.get_paths()
+            )
+            assert (first[0], last[1]) == (0, 3)
+
+
 def test_model_html_escapes_metadata(tmp_path):
     from python import gguf_writer
 
