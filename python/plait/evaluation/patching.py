@@ -55,9 +55,13 @@ class PatchSweep:
     def restored(self) -> npt.NDArray[Any]:
         """How much of the difference of both runs each patch removes: 0 for nothing, 1 for all of it.
 
-        float32 (n_layers, n_positions, ...), or the type that the metric returns.
+        float32 (n_layers, n_positions, ...), or the float type that follows from that of the metric.
         """
-        found: npt.NDArray[Any] = (self.values - self.corrupted) / (self.clean - self.corrupted)
+        values, clean, corrupted = (
+            each.astype(np.float64) if each.dtype.kind in "bu" else each
+            for each in (self.values, self.clean, self.corrupted)
+        )
+        found: npt.NDArray[Any] = (values - corrupted) / (clean - corrupted)
         return found
 
     def __repr__(self) -> str:
@@ -333,6 +337,8 @@ class _Sweep:
             is_input: True if the value is what enters the first layer.
         """
         batch, source = Batch(), self._source[layer]
+        for seq in range(len(group) + 1, ctx.n_seq_max):  # of a group before with more sequences
+            ctx.kv.seq_rm(seq)
         with ExitStack() as edits:
             for seq, position in enumerate(group, 1):
                 begin, row = self._begin(position), source[position]

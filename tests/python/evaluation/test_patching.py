@@ -118,6 +118,33 @@ def test_metrics_and_selections(tiny: plait.Model) -> None:
     assert "2 layers and 3 positions" in repr(sweep)
 
 
+@pytest.mark.parametrize("dtype", [bool, np.uint8, np.int64])
+def test_metrics_of_other_types_have_shares(tiny: plait.Model, dtype: type) -> None:
+    clean, corrupted = prompts(tiny)
+    flags = iter([[1], [0], [0, 1, 0]])  # of the two runs without a patch, and of the patched ones
+    sweep = plait.patch_sweep(
+        tiny, clean, corrupted, layers=[0], positions=[2, 3, 4],
+        metric=lambda rows: np.array(next(flags), dtype),
+    )  # fmt: skip
+    assert sweep.restored.tolist() == [[0, 1, 0]]
+
+
+@pytest.mark.parametrize("values", ["l_out", "attn_out"])
+def test_positions_in_any_order_need_no_more_cells(
+    tiny: plait.Model, values: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group of few sequences does not keep the cells of a larger one before it."""
+    from plait.evaluation import patching
+
+    monkeypatch.setattr(patching, "_MAX_ROWS", 40)
+    clean, corrupted = [([5 + (i * k) % 90 for i in range(30)]) for k in (3, 7)]
+    ascending = plait.patch_sweep(tiny, clean, corrupted, values=values)
+    descending = plait.patch_sweep(
+        tiny, clean, corrupted, values=values, positions=range(29, -1, -1)
+    )
+    assert same_bits(descending.values, ascending.values[:, ::-1].copy())
+
+
 def test_texts_may_be_longer_than_the_usual_batch(tiny: plait.Model) -> None:
     ids = [5 + i % 90 for i in range(2049)]
     sweep = plait.patch_sweep(tiny, ids, [*ids[:-1], 7], layers=[0], positions=[len(ids) - 1])
