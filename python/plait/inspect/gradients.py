@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from plait import _core
 from plait.arguments import integer
-from plait.inspect.capture import find_value, matching
+from plait.inspect.capture import current_name, find_value, matching
 
 Rows = npt.NDArray[np.float32]
 Loss = Callable[[Rows], tuple[float, Rows]]
@@ -140,7 +140,7 @@ class Gradients(_core.Gradients, Mapping[str, Rows], metaclass=_Type):
         def __enter__(self) -> Gradients: ...
 
     def __getitem__(self, name: str) -> Rows:
-        found = find_value(self.names, name) if isinstance(name, str) else None
+        found = find_value(self.names, current_name(name)) if isinstance(name, str) else None
         if found is None:
             raise KeyError(name)
         rows = [call[found] for call in self.calls]

@@ -620,6 +620,10 @@ def test_heads(tiny):
         assert heads.shape[1:] == ctx.value_shape("blk.0.attn_heads")
         with pytest.warns(DeprecationWarning, match='now "attn_heads.0"'):
             assert seen["attn.0"] is not None
+    with context(tiny) as ctx, ctx.gradients("attn_heads.0", of=plait.Logit(5)) as slopes:
+        ctx.decode(batch((tokens(9), 0)))
+        with pytest.warns(DeprecationWarning, match='now "attn_heads.0"'):
+            assert np.array_equal(slopes["attn.0"], slopes["attn_heads.0"])
 
 
 def test_patterns_times_values_are_the_heads(any_model):
