@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
@@ -240,16 +240,10 @@ class _Search:
 
     def _expand(self, logprobs: Any) -> None:
         """Extend the live beams by one token: keep the best candidates and put aside those that end."""
-        n_vocab = logprobs.shape[1]
         totals = logprobs + np.array([[beam.logprob] for beam in self._live])
-        # Each of the best may end a generation, so twice as many candidates are examined.
-        n_candidates = min(2 * self._width, int((totals > -np.inf).sum()))
-        flat = -totals.ravel()
-        best = np.argpartition(flat, n_candidates - 1)[:n_candidates]
-        best = best[np.lexsort((best, flat[best]))]
         chosen: list[tuple[int, int]] = []
-        for place in best.tolist():
-            parent, token = divmod(place, n_vocab)
+        # One candidate of each beam may end, so twice the width usually suffices.
+        for parent, token in _best_first(totals, 2 * self._width):
             if len(chosen) == self._width:
                 break
             if self._ends.reached([*self._live[parent].tokens, token]):
@@ -302,3 +296,22 @@ class _Search:
             if seq is not beam.seq:
                 self._live.append(child)  # close() frees it if the next fork fails
         self._live = children
+
+
+def _best_first(totals: Any, n: int) -> Iterator[tuple[int, int]]:
+    """Yield the row and column of each finite number, largest first; of equal ones, in the order of the array.
+
+    Args:
+        totals: float64 (n_beams, n_vocab).
+        n: Number of elements to sort at first. Whenever the caller needs more, twice as many are sorted.
+    """
+    flat = -totals.ravel()
+    n_finite = int((flat < np.inf).sum())
+    done = 0
+    while done < n_finite:
+        last = min(n, n_finite) - 1
+        best = np.flatnonzero(flat <= np.partition(flat, last)[last])
+        best = best[np.argsort(flat[best], kind="stable")]
+        for place in best[done:].tolist():
+            yield divmod(place, totals.shape[1])
+        done, n = len(best), 2 * len(best)

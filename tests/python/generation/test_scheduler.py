@@ -620,8 +620,9 @@ def test_samples_of_one_prompt_share_it(tiny):
     )
 
 
-def best_by_brute_force(model, prompt, width, n):
+def best_by_brute_force(model, prompt, width, n, stop=(), penalty=1):
     """Beam search that recomputes every text."""
+    ends = model.tokenizer.eog.union(stop)
     beams, done = [((), 0.0)], []
     for step in range(n):
         grown = []
@@ -632,11 +633,11 @@ def best_by_brute_force(model, prompt, width, n):
             grown += [((*said_, t), total + lp) for t, lp in enumerate(logprobs)]
         grown.sort(key=lambda beam: -beam[1])
         beams = []
-        for beam in grown[: 2 * width]:
+        for beam in grown:
             if len(beams) == width:
                 break
-            (done if beam[0][-1] in model.tokenizer.eog or step == n - 1 else beams).append(beam)
-    done.sort(key=lambda beam: -beam[1] / len(beam[0]))
+            (done if beam[0][-1] in ends or step == n - 1 else beams).append(beam)
+    done.sort(key=lambda beam: -beam[1] / len(beam[0]) ** penalty)
     return [beam[0] for beam in done[:width]]
 
 
@@ -654,6 +655,18 @@ def test_beam_search(tiny, kv, width):
     )
     if width == 1:
         assert list(found[0].tokens) == greedy(tiny, prompt, 4)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_beam_search_where_the_best_candidates_all_end(tiny, width):
+    prompt = tokens(8)
+    with plait.Context(tiny, n_ctx=64) as ctx:
+        row = feed(ctx, prompt, logits="last")[-1]
+    stop = np.argsort(-row)[: 9 * width].tolist()
+    found = plait.beam_search(tiny, prompt, width, 4, length_penalty=4, stop=stop)
+    assert len(found[0].tokens) > 1
+    want = best_by_brute_force(tiny, prompt, width, 4, stop, penalty=4)
+    assert [one.tokens for one in found] == want
 
 
 def test_beam_search_refuses(tiny):
