@@ -224,6 +224,7 @@ class ShiftingTurns(Turns):
         # The tokens that were decoded, of which [gap[0], gap[1]) were removed from the cache.
         self._decoded: list[int] = []
         self._gap = (0, 0)
+        self._n_replaced = ctx.kv.n_replaced
         self._keep = _SINKS
 
     @property
@@ -244,6 +245,7 @@ class ShiftingTurns(Turns):
 
     def _prefill(self, prompt: list[int]) -> Row:
         """Decode the tokens of the prompt that are not cached and return the logits after the last one."""
+        self._check_sequence()
         self._rewind(prompt)
         n = len(self._decoded)
         row: Row | None = None
@@ -254,6 +256,14 @@ class ShiftingTurns(Turns):
             n += len(piece)
         assert row is not None
         return row
+
+    def _check_sequence(self) -> None:
+        """Forget the decoded tokens if another caller changed the sequence, with KVCache.clear() or a rollback."""
+        n_cached = len(self._decoded) - (self._gap[1] - self._gap[0])
+        n_replaced = self.ctx.kv.n_replaced
+        if self._seq.pos != n_cached or self._n_replaced != n_replaced:
+            self._decoded, self._gap = [], (0, 0)
+        self._n_replaced = n_replaced
 
     def _rewind(self, prompt: list[int]) -> None:
         """Remove from the cache what differs from the prompt, and at least the last token of the prompt."""

@@ -182,6 +182,28 @@ def test_an_edit_after_a_shift_in_a_window_reads_the_system_message_again(data_d
         assert fresh.say("then") == answer
 
 
+@pytest.mark.parametrize("change", ["clear", "rollback", "rollback to the same length"])
+def test_a_chat_that_shifts_computes_again_what_others_changed(talker, change):
+    with (
+        plait.Context(talker, n_ctx=400) as ctx,
+        plait.Chat(ctx, "kind", full="shift", sampler=words, max_tokens=6) as chat,
+    ):
+        chat.say("the hat")
+        if change == "clear":
+            ctx.kv.clear()
+        else:
+            with ctx.transaction() as undone:
+                if change == "rollback":
+                    chat.say("in the end")
+                else:
+                    del chat.messages[1:]
+                    chat.say("the cat")
+                undone.rollback()
+        answer = chat.say("so")
+        assert chat.n_reused == 0
+        assert answer == alone(talker, chat.messages[:-1], 6)
+
+
 def test_a_memory_that_cannot_shift_is_refused(data_dir, talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
