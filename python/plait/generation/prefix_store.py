@@ -166,19 +166,22 @@ class PrefixStore:
 
     # -- writing; everything below holds the lock of the directory -----------------------------------------
 
-    def _put(self, path: Path, parts: list[bytes | memoryview]) -> None:
-        """Write a file unless it exists, and remove the least recently used entries above the budget.
+    def _put(self, path: Path, parts: list[bytes | memoryview], parents: set[Path]) -> None:
+        """Write an entry unless it exists, and remove the least recently used entries above the budget.
+
+        If the entry does not fit beside its parents, it is not written and nothing is removed.
 
         Args:
             path: The file, whose parent directory is created.
             parts: Its content.
+            parents: The entries that it needs.
 
         Raises:
             OSError: The file cannot be written.
         """
         needed = sum(map(len, parts))
         with self._locked():
-            if needed > self.max_bytes or path.exists() or not self._make_room(needed):
+            if path.exists() or not self._make_room(needed, parents):
                 return
             path.parent.mkdir(exist_ok=True)
             replace_file(path, *parts, temporary=path.with_suffix(_TEMPORARY))
@@ -190,22 +193,25 @@ class PrefixStore:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
-    def _make_room(self, needed: int) -> bool:
-        """Remove the least recently used entries. Returns whether there is room."""
-        files = []
+    def _make_room(self, needed: int, kept: set[Path]) -> bool:
+        """Remove the least recently used entries other than `kept`. Returns whether there is room."""
+        excess = needed - self.max_bytes
+        entries = []
         for used, size, path in _files(self.path):
             if path.suffix == _TEMPORARY:  # of a process that was killed
                 path.unlink(missing_ok=True)
-            else:
-                files.append((used, size, path))
-        excess = sum(size for _, size, _ in files) + needed - self.max_bytes
-        for _, size, path in sorted(files):
+                continue
+            excess += size
+            if path.suffix == _SUFFIX and path not in kept:
+                entries.append((used, size, path))
+        if excess > sum(size for _, size, _ in entries):
+            return False
+        for _, size, path in sorted(entries):
             if excess <= 0:
                 break
-            if path.suffix == _SUFFIX:
-                path.unlink(missing_ok=True)
-                excess -= size
-        return excess <= 0
+            path.unlink(missing_ok=True)
+            excess -= size
+        return True
 
 
 class Folder:
@@ -279,7 +285,7 @@ class Folder:
                 os.utime(entry.path, ns=(now + i, now + i))
 
     def add(self, tokens: list[int], parents: list[Entry], start: int, state: bytes) -> None:
-        """Add an entry.
+        """Add an entry, unless it does not fit beside its parents.
 
         Args:
             tokens: The tokens of the prefix.
@@ -292,7 +298,11 @@ class Folder:
         head = _HEADER.pack(_MAGIC, len(tokens), start, len(state), parent) + ids
         path = self._path / (_name_of(ids, start, parent) + _SUFFIX)
         try:
-            self._store._put(path, [head, _checksum(head, self._path.name), memoryview(state)])
+            self._store._put(
+                path,
+                [head, _checksum(head, self._path.name), memoryview(state)],
+                {entry.path for entry in parents},
+            )
         except OSError as error:
             _log.warning("PrefixStore: an entry was not written: %s", error)
             return

@@ -128,13 +128,15 @@ class StoredPrefixes(Closeable):
             return
         if n < MIN_PREFIX:
             chain, n = [], 0
-        while n < len(tokens) and (not n or chain):
+        while n < len(tokens):
             end = min(len(tokens), n + MAX_SEGMENT)
             state = self._segment(seq, n, end)
             if not state or epoch != self._ctx._epoch:
                 break
             folder.add(tokens[:end], chain, n, state)
-            chain, n = folder.find(tokens[:end], True)[0], end
+            chain, n = folder.find(tokens[:end], True)
+            if n < end:  # it was not written
+                break
 
     def _segment(self, seq: Sequence, begin: int, end: int) -> bytes:
         """Return the state of a part of a sequence. Empty if there is no room to cut it."""

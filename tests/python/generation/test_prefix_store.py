@@ -475,6 +475,18 @@ def test_the_least_recently_used_entries_are_removed(tiny, store):
     assert run(tiny, [prompts[1]], small)[0][0] == 0
 
 
+@pytest.mark.usefixtures("short_segments")
+def test_an_entry_does_not_displace_its_parents(tiny, store):
+    long = tokens(128)
+    run(tiny, [long[:64]], store)
+    run(tiny, [tokens(32, 1)], store)  # the last used one
+    small = plait.PrefixStore(store.path, store.nbytes + 500)
+    run(tiny, [long], small)  # 64 to 96 displaces the other prompt, and 96 to 128 has no room
+    kept = entries(store)
+    assert [run(tiny, [long], opened(small))[0][0] for _ in range(2)] == [96, 96]
+    assert entries(store) == kept
+
+
 @pytest.mark.parametrize("max_bytes", [0, 100, 3000])
 def test_an_entry_larger_than_the_budget_is_not_stored(tiny, tmp_path, max_bytes):
     store = plait.PrefixStore(tmp_path / "small", max_bytes)
