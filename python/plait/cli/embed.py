@@ -14,7 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plait embed`."""
     add_model(parser)
     parser.add_argument(
-        "text", nargs="*", metavar="TEXT", help="texts; without any, the lines of standard input"
+        "text",
+        nargs="*",
+        metavar="TEXT",
+        help="texts; without any, the lines of standard input, without blank ones",
     )
     parser.add_argument(
         "--pooling", default="auto", help="auto, mean, cls, last or rank (default auto)"
@@ -28,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from plait import embed
 
     model = open_model(args.model)
-    texts = args.text or [line for line in read_text("-").splitlines() if line.strip()]
+    texts = args.text or _lines(read_text("-"))
     if not texts:
         raise ValueError("TEXT: no text given; pass TEXT arguments, or lines on standard input")
     rows = embed(model, texts, pooling=args.pooling)
@@ -49,3 +52,8 @@ def run(args: argparse.Namespace) -> int:
         ]
         write_table(("cosine", *(str(i + 1) for i in range(len(texts)))), lines)
     return 0
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines that are not blank. Other separators of Unicode than line feeds are part of a line."""
+    return [line.removesuffix("\r") for line in text.split("\n") if line.strip()]

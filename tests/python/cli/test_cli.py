@@ -340,6 +340,13 @@ def test_embed(run, run_json, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "rows"), expected)
 
 
+def test_embed_reads_the_lines_of_standard_input():
+    """Only a line feed ends a line; blank lines are omitted."""
+    lines = "a red kite\u2028in Oslo", "a\x0cblue kite", "a\x85dog"
+    done = shell("embed", "demo", "--json", input="\r\n".join(lines) + "\n\n \n")
+    assert tuple(row["text"] for row in json.loads(done.stdout)) == lines
+
+
 def test_perplexity(run, run_json, tmp_path):
     text = "Tom lives in Oslo. The kite is red. " * 20
     file = tmp_path / "text.txt"
