@@ -22,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pooling", default="auto", help="auto, mean, cls, last or rank (default auto)"
     )
+    parser.add_argument(
+        "--truncate", action="store_true", help="cut texts longer than the training length"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write float32 (n, n_embd) as .npy")
     add_json(parser)
 
@@ -34,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     texts = args.text or _lines(read_text("-"))
     if not texts:
         raise ValueError("TEXT: no text given; pass TEXT arguments, or lines on standard input")
-    rows = embed(model, texts, pooling=args.pooling)
+    rows = embed(model, texts, pooling=args.pooling, truncate=args.truncate)
     if args.output:
         with open(args.output, "wb") as file:
             np.save(file, rows)

@@ -347,6 +347,21 @@ def test_embed_reads_the_lines_of_standard_input():
     assert tuple(row["text"] for row in json.loads(done.stdout)) == lines
 
 
+def test_embed_cuts_long_texts(run, run_json, tmp_path):
+    from python.model.test_encoders import tiny_bert
+
+    weights = {"position_embd.weight": np.ones((16, 32), np.float32)}
+    path = tiny_bert(tmp_path / "bert.gguf", {"bert.context_length": 16}, weights)
+    text = "the hat in the rain " * 9
+    message = run("embed", path, text, status=1)
+    assert message.endswith(
+        "tokens, but this model has positions for 16; pass --truncate to cut it\n"
+    )
+    (found,) = run_json("embed", path, text, "--truncate")
+    expected = plait.embed(plait.Model(path), text, truncate=True)
+    np.testing.assert_allclose(found["embedding"], expected[0], rtol=1e-6)
+
+
 def test_perplexity(run, run_json, tmp_path):
     text = "Tom lives in Oslo. The kite is red. " * 20
     file = tmp_path / "text.txt"
