@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the comparison. The exit status is 0 whatever it shows."""
     from plait import compare, kl_divergence
     from plait.arguments import integer
-    from plait.evaluation.comparison import most_different
+    from plait.evaluation.comparison import most_different, shape_difference
 
     integer(args.values, "values", 0)
     reference, candidate = open_model(args.model), open_model(args.candidate)
@@ -52,10 +52,7 @@ def run(args: argparse.Namespace) -> int:
         Progress("compare") as progress,
     ):
         found = kl_divergence(a, b, text, window=args.window, progress=progress)
-        alike = all(
-            getattr(reference, name) == getattr(candidate, name)
-            for name in ("arch", "n_layer", "n_embd")
-        )
+        alike = shape_difference(a, b) is None
         report = compare(a, b, ids[: min(a.n_ctx, b.n_ctx)]) if alike else None
     facts: dict[str, Any] = {
         "kl": found.mean, "error": found.stderr, "median": found.median, "p99": found.p99, "max": found.max,

@@ -164,11 +164,12 @@ def compare(ctx_a: Context, ctx_b: Context, text: Text) -> Comparison:
     """
     expect_context(ctx_a, "compare", "ctx_a")
     expect_context(ctx_b, "compare", "ctx_b")
+    if (difference := shape_difference(ctx_a, ctx_b)) is not None:
+        raise ValueError(
+            f"compare: the models differ: {difference}; compare models of one architecture and shape"
+        )
     ids = _checked_ids(ctx_a, ctx_b, text)
-    known = set(ctx_b.value_names())
-    names = [name for name in ctx_a.value_names() if name in known and not _is_skipped(name)]
-    for name in names:
-        _expect_same(f"the shape of {name}", ctx_a.value_shape(name), ctx_b.value_shape(name))
+    names = _common_names(ctx_a, ctx_b)
     sums = {name: _Sums() for name in names}
     logits = _Sums()
     kl, n_same = 0.0, 0
@@ -197,25 +198,34 @@ def compare(ctx_a: Context, ctx_b: Context, text: Text) -> Comparison:
     )  # fmt: skip
 
 
-def _checked_ids(ctx_a: Context, ctx_b: Context, text: Text) -> list[int]:
+def shape_difference(ctx_a: Context, ctx_b: Context) -> str | None:
+    """Describe the first difference in architecture or shape that compare() refuses; None if there is none."""
     a, b = ctx_a.model, ctx_b.model
     for name in ("arch", "n_layer", "n_embd"):
-        _expect_same(name, getattr(a, name), getattr(b, name))
-    ids = common_ids(a, b, text, True, True, "compare")
+        ours, theirs = getattr(a, name), getattr(b, name)
+        if ours != theirs:
+            return f"{name} is {ours!r} and {theirs!r}"
+    for name in _common_names(ctx_a, ctx_b):
+        ours, theirs = ctx_a.value_shape(name), ctx_b.value_shape(name)
+        if ours != theirs:
+            return f"the shape of {name} is {ours!r} and {theirs!r}"
+    return None
+
+
+def _common_names(ctx_a: Context, ctx_b: Context) -> list[str]:
+    """Return the names of the values to compare, in order of computation."""
+    known = set(ctx_b.value_names())
+    return [name for name in ctx_a.value_names() if name in known and not _is_skipped(name)]
+
+
+def _checked_ids(ctx_a: Context, ctx_b: Context, text: Text) -> list[int]:
+    ids = common_ids(ctx_a.model, ctx_b.model, text, True, True, "compare")
     n_ctx = min(ctx_a.n_ctx, ctx_b.n_ctx)
     if not 1 <= len(ids) <= n_ctx:
         raise ValueError(
             f"compare: the text has {len(ids)} tokens; it must have 1 to n_ctx = {n_ctx}"
         )
     return ids
-
-
-def _expect_same(what: str, ours: object, theirs: object) -> None:
-    if ours != theirs:
-        raise ValueError(
-            f"compare: the models differ: {what} is {ours!r} and {theirs!r}; compare models of one architecture "
-            f"and shape"
-        )
 
 
 def _values(

@@ -362,6 +362,29 @@ def test_embed_cuts_long_texts(run, run_json, tmp_path):
     np.testing.assert_allclose(found["embedding"], expected[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("n_ffn", [64, 96])
+def test_compare_lists_values_of_equal_shapes(run, run_json, tiny_path, tmp_path, n_ffn):
+    from python import gguf_writer
+
+    weights = gguf_writer.llama_weights(seed=1)
+    for name, rows in weights.items():
+        if "ffn_down" in name:
+            weights[name] = np.ascontiguousarray(rows[:, :n_ffn])
+        elif "ffn_gate" in name or "ffn_up" in name:
+            weights[name] = rows[:n_ffn]
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    metadata["llama.feed_forward_length"] = n_ffn
+    path = gguf_writer.write(tmp_path / "other.gguf", metadata, weights)
+    text = tmp_path / "text"
+    text.write_text("the hat in the rain")
+    asked = ("compare", tiny_path, path, "--text", text, "--threads", 1)
+    found = run_json(*asked)
+    expected = plait.kl_divergence(plait.Model(tiny_path), plait.Model(path), text.read_text())
+    assert found["kl"] == pytest.approx(expected.mean)
+    assert ("values" in found) == (n_ffn == gguf_writer.N_FFN)
+    assert "KL divergence" in run(*asked)
+
+
 def test_perplexity(run, run_json, tmp_path):
     text = "Tom lives in Oslo. The kite is red. " * 20
     file = tmp_path / "text.txt"
