@@ -41,8 +41,8 @@ class Progress(Closeable):
         self._total = total
         self._function = progress if callable(progress) else None
         if progress is None:
-            shown = sys.stderr.isatty() or "ipykernel" in sys.modules
-            progress = total >= _MIN_FOR_BAR and shown
+            on_terminal = sys.stderr is not None and sys.stderr.isatty()  # None if it is closed
+            progress = total >= _MIN_FOR_BAR and (on_terminal or "ipykernel" in sys.modules)
         self._bar = _bar(total, unit) if progress is True else None
 
     def update(self, n: int = 1) -> None:

@@ -111,13 +111,15 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
 
 
 def write_error(source: str, text: str, hint: str | None = None) -> None:
-    """Write an error message to standard error, and a second line with what to try next.
+    """Write an error message to standard error, unless that is closed, and a second line with what to try next.
 
     Args:
         source: What reports it, such as "plait generate".
         text: The message.
         hint: A command or an option to try. None: no second line.
     """
+    if sys.stderr is None:
+        return
     console = _console(sys.stderr)
     if console is None:
         sys.stderr.write(f"{source}: {text}\n" + (f"  try: {hint}\n" if hint else ""))
@@ -129,9 +131,9 @@ def write_error(source: str, text: str, hint: str | None = None) -> None:
         console.print(Text.assemble(("  try: ", "dim"), (hint, "cyan")), soft_wrap=True)
 
 
-def _console(out: TextIO) -> Any:
-    """Return a rich console for a terminal; None for other outputs and dumb terminals, and without rich."""
-    if not out.isatty():
+def _console(out: TextIO | None) -> Any:
+    """Return a rich console for a terminal; None for other or closed outputs and dumb terminals, and without rich."""
+    if out is None or not out.isatty():
         return None
     try:
         from rich.console import Console
@@ -176,7 +178,7 @@ class Progress:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._shown = sys.stderr.isatty()
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
         self._drawn = 0.0
         self._began = time.perf_counter()
         self._rich: Any = None

@@ -385,6 +385,19 @@ def test_compare_lists_values_of_equal_shapes(run, run_json, tiny_path, tmp_path
     assert "KL divergence" in run(*asked)
 
 
+def test_standard_error_may_be_closed(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("Tom lives in Oslo. The kite is red.")
+    for args, status in (
+        (("perplexity", "demo", text), 0),
+        (("perplexity", "demo", tmp_path / "none"), 1),
+        (("no-such",), 2),
+    ):
+        done = shell(*args, preexec_fn=lambda: os.close(2))
+        assert done.returncode == status
+        assert ("perplexity" in done.stdout) == (status == 0)
+
+
 def test_perplexity(run, run_json, tmp_path):
     text = "Tom lives in Oslo. The kite is red. " * 20
     file = tmp_path / "text.txt"

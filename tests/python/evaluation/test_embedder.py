@@ -120,6 +120,11 @@ def test_progress_counts_texts(bert):
         plait.embed(bert, SENTENCES, progress="yes")
 
 
+def test_no_progress_is_shown_if_standard_error_is_closed(bert, monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    assert plait.embed(bert, SENTENCES * 9).shape == (45, bert.n_embd)
+
+
 def test_a_context_embeds_as_it_was_created(bert, tiny):
     want = plait.embed(bert, SENTENCES, pooling="cls")
     with plait.Context(bert, n_ctx=32, n_seq_max=3, embeddings=True, pooling="cls") as ctx:
