@@ -11,6 +11,7 @@ plait.lm_eval` instead of `lm_eval`.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections import Counter
@@ -41,6 +42,8 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
 
+_log = logging.getLogger("plait")
+
 _DEFAULT_N_CTX = 2048
 # Names that the harness accepts for the max number of tokens, in its order of precedence.
 _MAX_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -57,7 +60,7 @@ class PlaitLM(LM):  # type: ignore[misc]
         n_ctx: Max length of a text in tokens; the start of longer ones is cut off. None: the training length, or 2048
             if the file has none.
         n_seq_max: Number of generations at a time.
-        max_gen_toks: Max tokens per generation, unless the task specifies it; at most n_ctx - 1.
+        max_gen_toks: Max tokens per generation, unless the task specifies it; see generate_until().
         seed: Seed of tasks that sample; see generate_until().
         receipt: Path of a receipt of all that is computed, for plait.verify(); see Context.record(). It is written anew
             after each group of requests.
@@ -196,22 +199,35 @@ class PlaitLM(LM):  # type: ignore[misc]
         The harness repeats equal requests for tasks that judge several samples. The n-th of them has the seed of the
         model plus n, so that their texts differ and another call returns the same ones.
 
+        If a prompt and its max number of tokens exceed n_ctx, the prompt loses its beginning, but keeps at least half
+        of n_ctx. Max numbers above half of n_ctx are lowered to what the prompt leaves. A logged warning reports both.
+
         Args:
             requests: Pairs (context, options).
             disable_tqdm: Show no progress bar.
         """
         prompts, limits, samplers, stops, seeds = [], [], [], [], []
         n_before = Counter[tuple[Any, ...]]()
+        n_cut = n_lowered = 0
         for request in requests:
             context, options = request.args[0], dict(request.args[1])
             until = options.get("until") or []
             stops.append([stop for stop in ([until] if isinstance(until, str) else until) if stop])
-            limits.append(min(self._max_tokens(options), self.n_ctx - 1))
-            prompts.append(self._beginning(context)[-(self.n_ctx - limits[-1]) :])
+            prompt, limit = self._beginning(context), self._max_tokens(options)
+            prompts.append(prompt[-(self.n_ctx - min(limit, self.n_ctx // 2)) :])
+            limits.append(min(limit, self.n_ctx - len(prompts[-1])))
+            n_cut += len(prompts[-1]) < len(prompt)
+            n_lowered += limits[-1] < limit
             samplers.append(self._sampler(options))
             repeated = (tuple(prompts[-1]), samplers[-1])
             seeds.append((self.seed + n_before[repeated]) % (1 << 64))
             n_before[repeated] += 1
+        if n_cut or n_lowered:
+            _log.warning(
+                "generate_until: n_ctx is %d; of %d requests, %d lose the beginning of their prompts, and %d may "
+                "generate fewer tokens than their task allows",
+                self.n_ctx, len(requests), n_cut, n_lowered,
+            )  # fmt: skip
         with tqdm(total=len(requests), disable=disable_tqdm, desc="generate") as bar:
             done = complete(
                 self.engine if self._store is None else self.ctx,

@@ -95,6 +95,31 @@ def test_texts_longer_than_the_context_lose_their_beginning(lm):
     assert isinstance(text, str)
 
 
+def test_prompts_keep_half_of_the_context(monkeypatch, caplog):
+    from plait.lm_eval import PlaitLM
+
+    sizes = []
+
+    def complete(engine, prompts, limits, *args, **options):
+        sizes.extend(zip(map(len, prompts), limits, strict=True))
+        return [SimpleNamespace(text="")] * len(prompts)
+
+    monkeypatch.setattr("plait.lm_eval.complete", complete)
+    lm = PlaitLM(model="demo", n_ctx=24)
+    monkeypatch.setattr(lm, "_encode", lambda text: list(range(1, len(text) + 1)))
+    asked = [(4, 12), (4, 20), (4, 24), (4, 2048), (30, 5), (30, 24)]
+    requests = [ask("x" * n_prompt, {"max_gen_toks": limit}) for n_prompt, limit in asked]
+    lm.generate_until(requests[:2], disable_tqdm=True)
+    assert sizes == asked[:2]
+    assert not caplog.messages
+    lm.generate_until(requests[2:], disable_tqdm=True)
+    assert sizes[2:] == [(4, 20), (4, 20), (19, 5), (12, 12)]
+    (message,) = caplog.messages
+    assert (
+        "of 4 requests, 2 lose the beginning of their prompts, and 3 may generate fewer" in message
+    )
+
+
 def test_rolling(lm):
     from plait.lm_eval import PlaitLM
 
