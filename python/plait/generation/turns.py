@@ -213,9 +213,10 @@ class ShiftingTurns(Turns):
     shifts = True
 
     def __init__(self, ctx: Context, owned: Context | None) -> None:
-        if self.shifts and not ctx.kv.can_shift:
+        if not (ctx.kv.can_shift and ctx.kv.can_partial_remove):
             raise UnsupportedError(
-                f"Chat: full is 'shift', but a {ctx.kv.kind} memory cannot change positions"
+                f"Chat: full is 'shift', but the {ctx.kv.kind} memory of a {ctx.model.arch} model cannot remove tokens "
+                f"and shift later ones"
             )
         self.ctx = ctx
         self._owned = owned

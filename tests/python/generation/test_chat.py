@@ -204,9 +204,16 @@ def test_a_chat_that_shifts_computes_again_what_others_changed(talker, change):
         assert answer == alone(talker, chat.messages[:-1], 6)
 
 
-def test_a_memory_that_cannot_shift_is_refused(data_dir, talker):
+def test_an_unknown_policy_is_refused(talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
+
+
+@pytest.mark.parametrize("name", ["mamba", "falcon-h1", "qwen2vl"])
+def test_a_memory_that_cannot_shift_is_refused(data_dir, name):
+    model = plait.Model(model_path(data_dir, name))
+    with pytest.raises(plait.UnsupportedError, match="full is 'shift', but"):
+        plait.Chat(model, full="shift", template=TEMPLATE)
 
 
 def test_a_template_without_a_system_role(tmp_path):
@@ -294,9 +301,6 @@ def test_memories_without_partial_removal(data_dir, name, full):
             dict(message) for message in [*chat.messages, {"role": "user", "content": "five"}]
         ]
         assert chat.say("five") == plain(model, history, 5)
-        if not ctx.kv.can_shift:
-            with pytest.raises(plait.UnsupportedError, match="cannot shift"):
-                plait.Chat(model, full="shift")
 
 
 def plain(model, messages, n):
