@@ -1,5 +1,7 @@
-"""`python -m plait.demo`."""
+"""`python -m plait.demo`, which is `plait demo`."""
 
-from plait.demo.show import main
+import sys
 
-raise SystemExit(main())
+from plait.cli import main
+
+raise SystemExit(main(["demo", *sys.argv[1:]]))

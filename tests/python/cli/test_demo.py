@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plait import demo
-from plait.demo import ask, corpus, show
+from plait.cli import main
+from plait.demo import ask, corpus
 
 UNSEEN_SEED = 20_000
 N_STORIES = 120
@@ -193,7 +194,9 @@ def test_show_works_with_and_without_a_terminal(monkeypatch):
     for out in (io.StringIO(), Terminal()):
         monkeypatch.setattr(sys, "stdout", out)
         assert (
-            show.main(["--seed", "3", "--more", "2", "--pace", "0", "--ask", "Who has the moon?"])
+            main(
+                ["demo", "--seed", "3", "--more", "2", "--pace", "0", "--ask", "Who has the moon?"]
+            )
             == 0
         )
         text[out.isatty()] = out.getvalue()
@@ -218,6 +221,18 @@ def test_the_module_runs():
     )
     assert done.returncode == 0, done.stderr
     assert "rows of the story" in done.stdout
+
+
+def test_the_module_reports_wrong_arguments():
+    done = subprocess.run(
+        [sys.executable, "-m", "plait.demo", "--backend", "nope"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("plait demo: ")
+    assert "Traceback" not in done.stderr
 
 
 def test_the_vocabulary_is_the_one_that_training_builds(model, monkeypatch):
