@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -35,8 +35,8 @@ _FIRST_LENGTH = 512  # tokens of a text for which such a context has room at fir
 class Embedder(Closeable):
     """Computes embeddings, and scores of documents for a query, in batches of similar length.
 
-    Calls from several threads run one after another. close(), or leaving a `with` block, frees the contexts that the
-    Embedder created.
+    Calls from several threads run one after another. Progress functions may call the Embedder, too. close(), or leaving
+    a `with` block, frees the contexts that the Embedder created.
 
     Args:
         model: A Model, for which contexts are created when they are needed; a Context with embeddings=True, of which
@@ -80,7 +80,7 @@ class Embedder(Closeable):
                 f"model, or create a context with that pooling"
             )
         self._made: dict[str, Context] = {}  # by pooling
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a progress function may call the Embedder
         self._closed = False
 
     def embed(
@@ -222,19 +222,23 @@ class Embedder(Closeable):
         ids = self._fitting(ids, function)
         rows: dict[int, Rows] = {}
         with self._lock, Progress(progress, len(ids), "text") as bar:
-            self._check_open()
-            ctx = self._context(max(len(text) for text in ids), pooling, function)
-            with ExitStack() as handles:
-                seqs = _free_sequences(ctx, len(ids), handles)
-                for group in _groups(ids, len(seqs), ctx.n_batch):
+            order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+            while len(rows) < len(ids):
+                self._check_open()
+                ctx = self._context(len(ids[order[0]]), pooling, function)
+                how = ctx.pooling
+                with ExitStack() as handles:
+                    seqs = _free_sequences(ctx, len(ids) - len(rows), handles)
+                    left = order[len(rows) : len(rows) + len(seqs)]
+                    group = _group(ids, left, ctx.n_batch)
                     batch = Batch()
                     for seq, i in zip(seqs, group, strict=False):
                         batch.add_sequence(ids[i], seq=seq, logits="last")
                     out = ctx.encode(batch).embeddings
                     assert out is not None
                     rows.update(zip(group, out, strict=True))
-                    bar.update(len(group))
-            return np.stack([rows[i] for i in range(len(ids))]), ctx.pooling
+                bar.update(len(group))  # may use the sequences, replace the context or close it
+            return np.stack([rows[i] for i in range(len(ids))]), how
 
     def _fitting(self, texts: list[list[int]], function: str) -> list[list[int]]:
         """Cut texts that are too long if `truncate`; else raise ValueError for them."""
@@ -360,15 +364,7 @@ def _free_sequences(ctx: Context, n: int, handles: ExitStack) -> list[Sequence]:
     return sorted(found, key=lambda seq: seq.id)
 
 
-def _groups(ids: list[list[int]], n_seqs: int, n_tokens: int) -> Iterator[list[int]]:
-    """Yield groups of indices of texts to compute in one call, longest texts first."""
-    group: list[int] = []
-    held = 0
-    for i in sorted(range(len(ids)), key=lambda i: -len(ids[i])):
-        if group and (len(group) == n_seqs or held + len(ids[i]) > n_tokens):
-            yield group
-            group, held = [], 0
-        group.append(i)
-        held += len(ids[i])
-    if group:
-        yield group
+def _group(ids: list[list[int]], indices: list[int], n_tokens: int) -> list[int]:
+    """Return the first indices of texts, at least one, that have `n_tokens` tokens together at most."""
+    ends = np.cumsum([len(ids[i]) for i in indices])
+    return indices[: max(1, int(np.searchsorted(ends, n_tokens, side="right")))]

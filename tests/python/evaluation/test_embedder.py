@@ -125,6 +125,28 @@ def test_no_progress_is_shown_if_standard_error_is_closed(bert, monkeypatch):
     assert plait.embed(bert, SENTENCES * 9).shape == (45, bert.n_embd)
 
 
+@pytest.mark.parametrize("nested", [[[5]], [[5] * n for n in range(1, 30)], [[6] * 700]])
+def test_a_progress_function_may_use_the_embedder(tiny, nested):
+    texts = SENTENCES * 9
+    want = plait.embed(tiny, texts), plait.embed(tiny, nested)
+    with plait.Embedder(tiny) as embedder:
+        seen = []
+        got = embedder.embed(texts, lambda done, total: seen.append(embedder.embed(nested)))
+        np.testing.assert_array_equal(got, want[0])
+        for rows in seen:
+            np.testing.assert_array_equal(rows, want[1])
+        embedder.rerank(QUERY, DOCUMENTS, lambda done, total: seen.append(embedder.embed(nested)))
+    assert len(seen) > 5 + 1
+
+
+def test_a_progress_function_may_close_the_embedder(tiny):
+    embedder = plait.Embedder(tiny)
+    with pytest.raises(ValueError, match="the embedder is closed"):
+        embedder.embed(SENTENCES * 9, lambda done, total: embedder.close())
+    last = plait.Embedder(tiny)
+    assert last.embed(SENTENCES[:1], lambda done, total: last.close()).shape == (1, tiny.n_embd)
+
+
 def test_a_context_embeds_as_it_was_created(bert, tiny):
     want = plait.embed(bert, SENTENCES, pooling="cls")
     with plait.Context(bert, n_ctx=32, n_seq_max=3, embeddings=True, pooling="cls") as ctx:
