@@ -54,8 +54,9 @@ class Chat(Closeable):
     Conversations of one context or engine share what they have in common, such as the system
     message, and threads that talk in several of them at once share steps.
 
-    If a conversation has more than n_ctx tokens, `full` decides what happens. Omitted messages and
-    removed tokens are also logged (logger "plait", level WARNING).
+    If a conversation has more than n_ctx tokens, or than kv_cells if that is smaller, `full`
+    decides what happens. Omitted messages and removed tokens are also logged (logger "plait",
+    level WARNING).
 
     - "error": a turn that does not fit raises CacheFull, and nothing changes.
     - "truncate": if there is no room for an answer of max_tokens, or of a quarter of n_ctx, the
@@ -383,12 +384,12 @@ class Chat(Closeable):
     def _prompt(self, limit: int) -> list[int]:
         """Return the tokens that the model sees, with room for an answer of at most `limit` tokens."""
         ids = self._rendered(self.messages)
-        room = self._turns.ctx.n_ctx
+        room = self._turns.room
         if self.full == "truncate":
             return self._truncated(ids, min(limit, room // 4))
         if self.full == "error" and len(ids) >= room:
             raise CacheFull(
-                f"Chat: the conversation has {len(ids)} tokens, but n_ctx is {room}",
+                f"Chat: the conversation has {len(ids)} tokens, but the context has room for {room}",
                 len(ids), room,
             )  # fmt: skip
         return ids
@@ -404,7 +405,7 @@ class Chat(Closeable):
         Raises:
             CacheFull: The newest turn alone is too long.
         """
-        room = self._turns.ctx.n_ctx
+        room = self._turns.room
         if len(ids) + n_answer <= room:
             self.n_left_out = 0
             return ids
@@ -422,7 +423,8 @@ class Chat(Closeable):
                     _log.warning("chat: the %d oldest messages are left out", self.n_left_out)
                 return ids
         raise CacheFull(
-            f"Chat: the last message has {len(ids)} tokens with the system message, but n_ctx is {room}",
+            f"Chat: the last message has {len(ids)} tokens with the system message, but the context has room for "
+            f"{room}",
             len(ids),
             room,
         )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("plait")
 _LOOK_AHEAD: Final = 64  # max waiting requests examined while earlier ones wait for a prefix
-_POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
+POOLED: Final = ("unified", "sliding", "hybrid", "cross")  # kinds whose sequences share free cells
 
 
 class RequestPool:
@@ -63,7 +63,7 @@ class RequestPool:
         self._ctx = ctx
         self._live = live
         self._shares = share or keep
-        self._pooled = ctx.kv.kind in _POOLED
+        self._pooled = ctx.kv.kind in POOLED
         self._tree: PrefixTree[Request] = PrefixTree()  # the waiting requests under their tokens
         self._deadlines: list[tuple[float, int, Request]] = []  # a heap
         self._n_replaced = ctx.kv.n_replaced

@@ -19,6 +19,7 @@ from plait.errors import UnsupportedError
 from plait.generation.draws import token_id
 from plait.generation.engine import Engine, generate_ids
 from plait.generation.events import Event
+from plait.generation.request_pool import POOLED
 from plait.generation.sampler import Sampler
 from plait.generation.stops import StopConditions, StopStrings
 
@@ -61,6 +62,7 @@ class Turns(Closeable):
 
     Attributes:
         ctx: The context.
+        room: Max tokens of a sequence: n_ctx, or the number of cells if that is smaller.
         n_reused: Tokens of the last prompt that were cached.
         n_forgotten: Tokens removed from the cache so far.
         shifts: Whether tokens are removed when the context is full.
@@ -68,6 +70,7 @@ class Turns(Closeable):
 
     shifts = False
     ctx: Context
+    room: int
     n_reused = 0
     n_forgotten = 0
 
@@ -104,6 +107,10 @@ def turns_of(model: Model | Context | SharedContext, shifts: bool) -> Turns:
         if owned is not None:
             owned.close()
         raise
+
+
+def _room_of(ctx: Context) -> int:
+    return min(ctx.n_ctx, ctx.kv.n_cells) if ctx.kv.kind in POOLED else ctx.n_ctx
 
 
 # -- in an engine --------------------------------------------------------------------------------------
@@ -153,6 +160,7 @@ class EngineTurns(Turns):
 
     def __init__(self, model: Engine | Context, owned: Context | None) -> None:
         self.ctx = model if isinstance(model, Context) else model.ctx
+        self.room = _room_of(self.ctx)
         self._engine = _Shared.acquire(model) if isinstance(model, Context) else model
         self._owned = owned
         release = _Shared.release if isinstance(model, Context) else _nothing
@@ -219,6 +227,7 @@ class ShiftingTurns(Turns):
                 f"and shift later ones"
             )
         self.ctx = ctx
+        self.room = _room_of(ctx)
         self._owned = owned
         self._seq = ctx.sequence()
         self._tokenizer = ctx.model.tokenizer
@@ -235,7 +244,7 @@ class ShiftingTurns(Turns):
 
     def start(self, turn: Turn) -> Generator[Event, None, None]:
         """Compute the prompt and return the events of the answer."""
-        self._keep = min(max(turn.n_system, _SINKS), self.ctx.n_ctx // 2)
+        self._keep = min(max(turn.n_system, _SINKS), self.room // 2)
         return self._answer(turn, self._prefill(turn.prompt))
 
     def close(self) -> None:
@@ -252,7 +261,7 @@ class ShiftingTurns(Turns):
         row: Row | None = None
         while n < len(prompt):
             self._make_room()
-            piece = prompt[n : n + min(self.ctx.n_batch, self.ctx.n_ctx - self._seq.pos)]
+            piece = prompt[n : n + min(self.ctx.n_batch, self.room - self._seq.pos)]
             row = self._feed(piece)
             n += len(piece)
         assert row is not None
@@ -285,7 +294,7 @@ class ShiftingTurns(Turns):
 
     def _make_room(self) -> None:
         """Remove tokens from the cache if it is full."""
-        if self._seq.pos < self.ctx.n_ctx:
+        if self._seq.pos < self.room:
             return
         discard = max(1, (self._seq.pos - self._keep) // 2)
         self._seq.shift(self._keep, discard)

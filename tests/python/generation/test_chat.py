@@ -216,6 +216,17 @@ def test_a_memory_that_cannot_shift_is_refused(data_dir, name):
         plait.Chat(model, full="shift", template=TEMPLATE)
 
 
+@pytest.mark.parametrize("full", ["truncate", "shift"])
+def test_a_conversation_longer_than_the_cells_of_the_context(talker, full):
+    with (
+        plait.Context(talker, n_ctx=400, kv_cells=90) as ctx,
+        plait.Chat(ctx, "kind", full=full, sampler=words, max_tokens=10) as chat,
+    ):
+        for i in range(5):
+            assert len(chat.say(f"the hat {i}")) == 10
+        assert chat.n_forgotten > 0 if full == "shift" else chat.n_left_out > 0
+
+
 def test_a_template_without_a_system_role(tmp_path):
     model = model_with(tmp_path / "m.gguf", NO_SYSTEM)
     with plait.Chat(model, "be kind", sampler=words, max_tokens=5) as chat:
