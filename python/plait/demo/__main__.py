@@ -1,7 +1,5 @@
-"""`python -m plait.demo`, which is `plait demo`."""
+"""`python -m plait.demo`."""
 
-import sys
+from plait.demo.show import main
 
-from plait.cli import main
-
-raise SystemExit(main(["demo", *sys.argv[1:]]))
+raise SystemExit(main())

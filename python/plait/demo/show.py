@@ -178,6 +178,20 @@ class Demo:
         return right, total, self.ctx.stats.tokens - tokens, time.perf_counter() - began
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo with the arguments of a command line and return the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="plait.demo",
+        description="A small model reads a story once and answers questions about it in one batch.",
+    )
+    add_arguments(parser)
+    args = parser.parse_args(argv)
+    try:
+        return show(args)
+    except (plait.Error, ValueError) as error:
+        parser.error(str(error))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the demo."""
     parser.add_argument("--seed", type=int, help="number of the story (default: random)")

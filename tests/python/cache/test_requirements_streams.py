@@ -238,9 +238,9 @@ def test_the_kind_of_cache_is_an_argument(tiny, kv, monkeypatch):  # S2-25
 
 
 def test_both_kinds_are_in_the_demonstration(capsys, kv):  # S2-58
-    from plait.cli import main
+    from plait.demo import show
 
-    main(["demo", "--kv", kv])
+    show.main(["--kv", kv])
     assert f"The cache ({kv})" in capsys.readouterr().out
 
 
