@@ -31,7 +31,6 @@ _DIGEST: Final = 32  # bytes
 _NO_PARENT: Final = bytes(16)
 _SUFFIX: Final = ".prefix"
 _TEMPORARY: Final = ".tmp"
-_MAX_TOKENS: Final = 1 << 31
 _TICK: Final = 50_000_000  # nanoseconds; file systems do not distinguish shorter times
 _log: Final = logging.getLogger("plait")
 
@@ -362,11 +361,10 @@ class Folder:
         """Read an entry without its state. Returns None if it is missing or damaged, which removes it."""
         try:
             with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
                 head = file.read(_HEADER.size)
                 n_tokens = _HEADER.unpack(head)[1] if len(head) == _HEADER.size else 0
-                if n_tokens < _MAX_TOKENS:
-                    head += file.read(4 * n_tokens + _DIGEST)
-                size = os.fstat(file.fileno()).st_size
+                head += file.read(min(4 * n_tokens + _DIGEST, size))
         except OSError:
             return None
         header = _read_header(head, path)

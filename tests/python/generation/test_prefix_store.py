@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -360,6 +361,21 @@ def test_damaged_entries_are_removed(tiny, store):
             shutil.copy(other, path)
             assert run(tiny, [PROMPT], opened(store))[0][0] == 0
             assert path.read_bytes() == whole
+
+
+def test_a_damaged_number_of_tokens_allocates_no_more_than_the_file(tiny, store):
+    run(tiny, [PROMPT], store)
+    (path,) = entries(store)
+    data = bytearray(path.read_bytes())
+    data[8:16] = (2**31 - 1).to_bytes(8, "little")
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        assert run(tiny, [PROMPT], opened(store))[0][0] == 0
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 30
 
 
 def test_a_damaged_digest_of_a_model_is_computed_again(tiny, store):
