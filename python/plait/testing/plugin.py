@@ -13,6 +13,8 @@ from plait.context import Context
 from plait.model import Model
 from plait.testing.snapshot import Snapshot
 
+# Max bytes of a snapshot's name. File systems allow 255, of which the name of the temporary file needs 39 more.
+_MAX_NAME = 210
 _REUSE = {"on": (True,), "off": (False,), "both": (True, False)}
 _MARKERS = (
     "plait(**options): options of plait.Context for plait_context",
@@ -127,15 +129,17 @@ def _snapshot_name(node: pytest.Item) -> str:
     """Return the file name of a test's snapshot, which no other test of the same file has.
 
     Such as "TestA--test_x.json", or "test_x-both.json" for test_x[both]. Parameters that a file name cannot
-    hold as they are, or that would make it ambiguous, are followed by a digest of the whole name.
+    hold as they are, or that would make it ambiguous, are followed by a digest of the whole name. A long name is cut
+    before it.
     """
     classes = [each.name for each in node.listchain() if isinstance(each, pytest.Class)]
     test = _without_reuse(node)
     whole = "--".join([*classes, test])
     plain = re.fullmatch(r"(\w+)(?:\[(\w|\w[\w.-]*\w)\])?", test)
     name = re.sub(r"[^\w.-]+", "-", whole).strip("-")
-    if plain is None:
-        name += "-" + hashlib.sha256(whole.encode()).hexdigest()[:10]
+    if plain is None or len(name.encode()) > _MAX_NAME:
+        digest = "-" + hashlib.sha256(whole.encode()).hexdigest()[:10]
+        name = name.encode()[: _MAX_NAME - len(digest)].decode(errors="ignore") + digest
     return f"{name}.json"
 
 

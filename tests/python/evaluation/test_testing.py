@@ -214,6 +214,23 @@ def test_each_test_has_a_snapshot_of_its_own(pytester):
     assert "test_y" not in names
 
 
+def test_long_parameters_have_snapshots(pytester):
+    source = """
+        import pytest
+
+        TEXTS = "a" * 199, "a" * 300 + "b", "a" * 300 + "c", "Tom lives in Oslo. " * 30
+
+        @pytest.mark.parametrize("text", TEXTS, ids=TEXTS)
+        def test_x(plait_snapshot, request, text):
+            plait_snapshot.check("id", request.node.nodeid)
+        """
+    run(pytester, source, "--plait-update").assert_outcomes(passed=4)
+    names = {path.stem for path in pytester.path.glob("snapshots/test_theirs/*.json")}
+    assert len(names) == 4
+    assert "test_x-" + "a" * 199 in names
+    assert max(map(len, names)) == 210
+
+
 def test_files_of_earlier_names_stay_as_they_are(pytester):
     """They had no class, so another test can have written them."""
     shared = pytester.mkdir("snapshots") / "test_theirs" / "test_x.json"
