@@ -37,7 +37,7 @@ class Snapshot:
         self.update = flag(update, "Snapshot: update")
 
     def check(self, name: str, value: Any) -> None:
-        """Assert that a value equals the stored entry.
+        """Assert that a value equals the stored entry. Numbers are compared by value; True is not 1.
 
         Args:
             name: Name of the entry.
@@ -65,7 +65,7 @@ class Snapshot:
             raise AssertionError(
                 f"no snapshot {name!r} in {self.path}; run pytest --plait-update to write it"
             )
-        if value != held[name]:
+        if not _is_same(value, held[name]):
             raise AssertionError(
                 f"snapshot {name!r} of {self.path} differs; run pytest --plait-update to replace it\n"
                 + "\n".join(_difference(held[name], value))
@@ -131,6 +131,15 @@ class Snapshot:
         data = json.dumps(held, indent=2, ensure_ascii=False, sort_keys=True).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, data)
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    """Return whether two JSON values are equal. Python's operator takes booleans for numbers."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_is_same(value, b[name]) for name, value in a.items())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_is_same, a, b))
+    return bool(a == b) and isinstance(a, bool) == isinstance(b, bool)
 
 
 def _difference(held: Any, value: Any) -> list[str]:

@@ -255,6 +255,18 @@ def test_files_of_earlier_names_stay_as_they_are(pytester):
     assert shared.read_text() == '{"id": "test_theirs.py::TestA::test_x"}'
 
 
+def test_true_is_not_1(tmp_path):
+    """As in JSON, which has one kind of number."""
+    path = tmp_path / "a.json"
+    Snapshot(path, update=True).check("answer", {"ok": [True], "n": 1, "zero": 0.0})
+    Snapshot(path).check("answer", {"zero": -0.0, "n": np.float64(1), "ok": [True]})
+    for other in ({"ok": [1]}, {"n": True}, {"zero": False}, {"ok": [True, True]}, {"ok": 1}):
+        with pytest.raises(AssertionError, match=r"snapshot 'answer' .* differs"):
+            Snapshot(path).check("answer", {"ok": [True], "n": 1, "zero": 0.0} | other)
+    with pytest.raises(AssertionError, match=r"snapshot 'answer' .* differs"):
+        Snapshot(path).check("answer", {"ok": [True], "n": 1})
+
+
 def test_a_value_that_cannot_be_written_changes_nothing(tmp_path):
     path = tmp_path / "a.json"
     Snapshot(path, update=True).check("answer", 1)
