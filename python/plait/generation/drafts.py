@@ -197,15 +197,20 @@ class PromptLookup:
 class DraftModel:
     """Drafts the most likely tokens of a smaller model with the same vocabulary.
 
-    Its context is created when a scheduler first uses it, with the length and the number of
-    sequences of the scheduler's context, and again if a later scheduler needs a larger one while no
-    generation uses it. Calls from several threads are serialised.
+    Its context is created when a scheduler first uses it, with the length, the number of sequences
+    and the `kv_cells` of the scheduler's context, and again if a later scheduler needs a larger one
+    while no generation uses it. Calls from several threads are serialised.
+
+    Generations share no cells of this context, so it can be full while the scheduler's context is
+    not, for example if prompts have a long prefix in common. A generation for which there is no
+    room continues without drafts. Its text is the same; a larger `kv_cells` avoids this.
 
     Args:
         model: The draft model.
         n: Max draft tokens per step.
         p_min: Drafting stops at a token with a lower probability than this.
-        options: More arguments of the draft model's Context.
+        options: More arguments of the draft model's Context. With `n_ctx`, `n_seq_max` or `kv` among
+            them, `kv_cells` has the default of Context.
 
     Raises:
         ValueError: A number is out of range. On use: the vocabulary differs from that of the
@@ -222,8 +227,10 @@ class DraftModel:
         self._model = model
         self._options = options
         self._ctx: Context | None = None
-        self._size = (0, 0)  # n_ctx and n_seq_max that the context was created for
+        # n_ctx, n_seq_max and kv_cells that the context was created for
+        self._size: tuple[int, ...] = (0, 0, 0)
         self._held: dict[Hashable, tuple[Sequence, list[int]]] = {}
+        self._without_room: set[Hashable] = set()
         self._lock = threading.RLock()
 
     def attach(self, ctx: Context) -> None:
@@ -241,8 +248,10 @@ class DraftModel:
             raise ValueError(
                 "DraftModel: the draft model and the verifying model have different vocabularies"
             )
-        n_ctx, n_seq_max = self._size
-        size = (max(n_ctx, ctx.n_ctx + self.n), max(n_seq_max, ctx.n_seq_max))
+        # Not kv.n_cells: memories with windows or states have fewer cells than their sequences have tokens.
+        n_cells = ctx._options.get("kv_cells") or ctx.n_ctx * ctx.n_seq_max
+        needed = (ctx.n_ctx + self.n, ctx.n_seq_max, n_cells + self.n * ctx.n_seq_max)
+        size = tuple(map(max, self._size, needed))
         if size == self._size:
             return
         with self._lock:
@@ -250,25 +259,24 @@ class DraftModel:
                 return
             self.close()
             options: dict[str, object] = {"n_ctx": size[0], "n_seq_max": size[1], **self._options}
+            if self._options.keys().isdisjoint(("n_ctx", "n_seq_max", "kv", "kv_cells")):
+                options["kv_cells"] = size[2]
             self._ctx = Context(self._model, **options)  # type: ignore[arg-type]
             self._size = size
 
     def propose(self, asks: list[DraftRequest]) -> list[list[int]]:
         """Return for each generation the most likely continuation.
 
-        Returns nothing if the draft cache is full, or after close().
+        Returns nothing for a generation for which the draft cache has no room, or after close().
 
         Args:
             asks: The generations.
         """
-        drafts: list[list[int]] = [[] for _ in asks]
+        drafts: dict[Hashable, list[int]] = {}
         with self._lock:
             if self._ctx is not None:
-                try:
-                    self._draft(self._ctx, asks, drafts)
-                except CacheFull:
-                    self._free()
-        return drafts
+                drafts = self._draft_what_fits(self._ctx, asks)
+        return [drafts.get(ask.key, []) for ask in asks]
 
     def release(self, key: Hashable) -> None:
         """Free the cells of a generation.
@@ -277,37 +285,53 @@ class DraftModel:
             key: Identifies the generation.
         """
         with self._lock:
+            self._without_room.discard(key)
             if key in self._held:
                 self._held.pop(key)[0].close()
 
     def close(self) -> None:
         """Free the draft context. It is created again when a request that uses this drafter is submitted."""
         with self._lock:
-            self._free()
-            self._size = (0, 0)
+            for key in [*self._held, *self._without_room]:
+                self.release(key)
+            self._size = (0, 0, 0)
             if self._ctx is not None:
                 self._ctx.close()
                 self._ctx = None
 
-    def _free(self) -> None:
-        while self._held:
-            self._held.popitem()[1][0].close()
+    def _draft_what_fits(self, ctx: Context, asks: list[DraftRequest]) -> dict[Hashable, list[int]]:
+        """Draft for the generations for which the cache has room. The last ones get no drafts from then on."""
+        fitting = [
+            ask
+            for ask in asks
+            if ask.max_tokens > 0
+            and ask.key not in self._without_room
+            and len(ask.tokens) + self.n <= ctx.n_ctx
+        ]
+        while fitting:
+            try:
+                return self._draft(ctx, fitting)
+            except CacheFull:
+                key = fitting.pop().key
+                self.release(key)
+                self._without_room.add(key)
+        return {}
 
-    def _draft(self, ctx: Context, asks: list[DraftRequest], drafts: list[list[int]]) -> None:
-        live = [i for i, ask in enumerate(asks) if ask.max_tokens > 0]
-        news = {i: self._unread(ctx, asks[i]) for i in live}
-        while live:
-            rows = self._read(ctx, [(asks[i].key, news[i]) for i in live])
-            going = []
-            for i, row in zip(live, rows, strict=True):
-                token = likeliest(row, self.p_min)
+    def _draft(self, ctx: Context, asks: list[DraftRequest]) -> dict[Hashable, list[int]]:
+        drafts: dict[Hashable, list[int]] = {ask.key: [] for ask in asks}
+        limits = {ask.key: min(self.n, ask.max_tokens) for ask in asks}
+        news = {ask.key: self._unread(ctx, ask) for ask in asks}
+        while news:
+            rows = self._read(ctx, list(news.items()))
+            tokens = {key: likeliest(row, self.p_min) for key, row in zip(news, rows, strict=True)}
+            news = {}
+            for key, token in tokens.items():
                 if token is None:
                     continue
-                drafts[i].append(token)
-                news[i] = [token]
-                if len(drafts[i]) < min(self.n, asks[i].max_tokens):
-                    going.append(i)
-            live = going
+                drafts[key].append(token)
+                if len(drafts[key]) < limits[key]:
+                    news[key] = [token]
+        return drafts
 
     def _unread(self, ctx: Context, ask: DraftRequest) -> list[int]:
         """Return the tokens that the draft sequence must process, at least one, after removing rejected ones."""
@@ -333,8 +357,9 @@ class DraftModel:
                     tokens[begin:end], seq=self._held[key][0], logits="last" if last else "none"
                 )
             rows += list(ctx.decode(batch))
-        for key, tokens in reads:
-            self._held[key][1].extend(tokens)
+            for i, begin, end in call:
+                key, tokens = reads[i]
+                self._held[key][1].extend(tokens[begin:end])
         return rows
 
 

@@ -326,6 +326,70 @@ def test_a_draft_context_grows_with_what_it_is_used_for(demo_model):
     assert texts(demo_model, asked, 8, draft=reused) == [want[0][:8]]
 
 
+def n_draft_cells(model, options, **of_verifying):
+    with plait.Context(model, n_ctx=64, n_seq_max=8, **of_verifying) as ctx:
+        draft = plait.DraftModel(model, n=3, **options)
+        draft.attach(ctx)
+        cells = draft._ctx.kv.n_cells
+        draft.close()
+    return cells
+
+
+def test_a_draft_context_has_cells_for_those_of_its_scheduler(tiny):
+    assert n_draft_cells(tiny, {}) == 8 * 67
+    assert n_draft_cells(tiny, {}, kv="streams") == 8 * 67
+    assert n_draft_cells(tiny, {}, kv_cells=100) == 100 + 8 * 3
+    assert n_draft_cells(tiny, {"kv_cells": 90}, kv_cells=100) == 90
+    assert n_draft_cells(tiny, {"kv": "streams"}, kv_cells=100) == 8 * 67
+    assert n_draft_cells(tiny, {"n_ctx": 10, "n_seq_max": 2}, kv_cells=100) == 2 * 10
+
+
+def test_a_draft_context_has_cells_for_every_scheduler(tiny):
+    draft = plait.DraftModel(tiny, n=1)
+    for n_ctx, n_seq_max, cells in [(64, 2, 100), (32, 4, 60)]:
+        with plait.Context(tiny, n_ctx=n_ctx, n_seq_max=n_seq_max, kv_cells=cells) as ctx:
+            draft.attach(ctx)
+    assert (draft._ctx.n_ctx, draft._ctx.n_seq_max, draft._ctx.kv.n_cells) == (65, 4, 102)
+    draft.close()
+
+
+@pytest.mark.parametrize(("name", "other"), [("mamba", "gemma3"), ("gemma3", "mamba")])
+def test_a_draft_model_with_another_kind_of_memory(data_dir, name, other):
+    """The cells of a recurrent memory are its sequences; they do not limit the tokens to draft for."""
+    asked = [tokens(12, seed, 100) for seed in range(4)]
+    with plait.Context(plait.Model(model_path(data_dir, name)), n_ctx=64, n_seq_max=8) as ctx:
+        draft = plait.DraftModel(plait.Model(model_path(data_dir, other)), n=3)
+        want = texts(ctx, asked, 16)
+        assert texts(ctx, asked, 16, draft=draft) == want
+        assert draft._ctx.kv.n_cells == {"gemma3": 8 * 67, "mamba": 8}[other]
+        assert draft.acceptance.drafted > 0
+        assert draft._ctx.kv.n_used == 0
+
+
+def test_generations_without_room_in_the_draft_cache_continue_without_drafts(tiny):
+    """Those that have room keep their cells, so no text is read again."""
+    sampler = plait.Sampler(seed=1, banned=tiny.tokenizer.eog)
+    prompt, n, limit = tokens(40), 6, 20
+    with plait.Context(tiny, n_ctx=64, n_seq_max=n, kv_cells=180) as ctx:  # they share the prompt
+        want = texts(ctx, prompt, limit, sampler=sampler, n=n)
+        sampler.reset()
+        draft = plait.DraftModel(tiny, n=3)
+        assert texts(ctx, prompt, limit, sampler=sampler, n=n, draft=draft) == want
+    assert draft._ctx.kv.n_cells == 180 + 3 * n
+    assert draft.acceptance.drafted > 2 * limit  # three have room
+    assert draft._ctx.stats.tokens < 3 * (40 + 4 * limit)
+    assert draft._ctx.kv.n_used == 0
+
+
+def test_a_text_longer_than_the_draft_context_takes_no_room_from_others(tiny):
+    draft = plait.DraftModel(tiny, n=3, n_ctx=20)
+    with plait.Context(tiny, n_ctx=64, n_seq_max=2) as ctx:
+        draft.attach(ctx)
+    asks = [DraftRequest("long", tokens(30), 9), DraftRequest("short", tokens(5), 9)]
+    assert [len(tokens_) for tokens_ in draft.propose(asks)] == [0, 3]
+    draft.close()
+
+
 def test_a_closed_draft_model_is_opened_by_the_next_request(tiny):
     draft = plait.DraftModel(tiny, n=3)
     want = texts(tiny, [tokens(5, i) for i in range(3)], 24)
