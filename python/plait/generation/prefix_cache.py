@@ -34,6 +34,11 @@ class Idle:
         """Number of tokens that the sequence holds."""
         return len(self.filed)
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the sequence still holds its tokens, which KVCache.clear() and seq_keep() remove."""
+        return self.seq is not None and self.seq.pos == self.positions[self.n_cached]
+
 
 class PrefixCache:
     """Opens sequences for requests, as forks of sequences with a common prefix where possible.
@@ -200,6 +205,11 @@ class PrefixCache:
         """Close the kept sequences that no request can use."""
         epoch = self._ctx._epoch
         for idle in [i for i in self._idle if i.epoch != epoch or not self._wanted(i.filed)]:
+            self._drop(idle)
+
+    def drop_changed(self) -> None:
+        """Close the kept sequences that another caller changed."""
+        for idle in [i for i in self._idle if not i.is_whole]:
             self._drop(idle)
 
     def evict(self, keep: Request | Idle | None = None) -> bool:

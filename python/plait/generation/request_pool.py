@@ -194,14 +194,17 @@ class RequestPool:
             self.expired.append((request, last))
 
     def _check_sequences(self) -> None:
-        """Check that the cache holds the tokens of all running requests, and close kept prefixes that were replaced.
+        """Check that the cache holds the tokens of all running requests. If none runs, drop kept prefixes that changed.
 
         Raises:
-            ValueError: It does not.
+            ValueError: The cache does not hold them.
         """
         replaced = self._ctx.kv.n_replaced
-        if replaced != self._n_replaced and not self.active:
-            self.prefixes.clear()
+        if not self.active:
+            if replaced != self._n_replaced:
+                self.prefixes.clear()
+            else:
+                self.prefixes.drop_changed()
         elif replaced != self._n_replaced:
             raise ValueError(
                 "step: load(), from_bytes(), copy_to() or the rollback of a transaction replaced the sequences that "

@@ -709,6 +709,21 @@ def test_kept_prefixes_that_a_rollback_replaced_are_computed_again(tiny):
         assert engine.complete_sync(tokens(20), 4).tokens == want
 
 
+@pytest.mark.parametrize("empty", [lambda kv, _: kv.clear(), lambda kv, seq: kv.seq_keep(seq)])
+def test_kept_prefixes_that_others_emptied_are_computed_again(tiny, empty):
+    with (
+        plait.Context(tiny, n_ctx=64, n_seq_max=4) as ctx,
+        ctx.sequence() as other,
+        plait.Engine(ctx) as engine,
+    ):
+        want = [engine.complete_sync(tokens(20, seed), 4) for seed in range(2)]
+        empty(ctx.kv, other)
+        for seed in range(2):
+            again = engine.complete_sync(tokens(20, seed), 4)
+            assert (again.tokens, again.logprobs) == (want[seed].tokens, want[seed].logprobs)
+            assert again.usage.n_cached == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
