@@ -161,10 +161,12 @@ class Replies:
         name: Callable[[int], str] = lambda token: self._token(token, 0.0)["token"]  # noqa: E731
         return {
             "tokens": [name(token) for token, _, _ in found],
-            "token_logprobs": [logprob for _, logprob, _ in found],
+            "token_logprobs": [
+                None if logprob is None else _finite(logprob) for _, logprob, _ in found
+            ],
             "top_logprobs": [
                 # Of tokens with the same text, the most likely one counts.
-                None if top is None else {name(one): value for one, value in reversed(top)}
+                None if top is None else {name(one): _finite(value) for one, value in reversed(top)}
                 for _, _, top in found
             ],
             "text_offset": offsets,
@@ -204,9 +206,8 @@ class Replies:
 
     def _token(self, token: int, logprob: float) -> dict[str, Any]:
         data = self._tokenizer.token_bytes(token)
-        # JSON has no infinity; OpenAI's API uses this number for tokens that cannot occur.
         return {
-            "token": data.decode("utf-8", "replace"), "logprob": max(logprob, -9999.0), "bytes": list(data)
+            "token": data.decode("utf-8", "replace"), "logprob": _finite(logprob), "bytes": list(data)
         }  # fmt: skip
 
 
@@ -227,6 +228,11 @@ def error(
     """Return an error. Surrogates in its message, which may quote the request, are replaced."""
     message = message.encode("utf-8", "replace").decode()
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def _finite(logprob: float) -> float:
+    """Return a log-probability that JSON can represent: -9999, as in OpenAI's API, for tokens that cannot occur."""
+    return max(logprob, -9999.0)
 
 
 def _reason(done: Completion) -> str | None:

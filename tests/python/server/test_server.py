@@ -563,6 +563,19 @@ def test_log_probabilities_of_prompts(client, model, limit):
         client.completions.create(model="tiny", prompt="in", echo=True, logprobs=1, stream=True)
 
 
+def test_tokens_that_cannot_occur_have_finite_log_probabilities(client, engine):
+    def only_ten(rows):
+        return np.where(np.arange(rows.shape[1]) < 10, rows, -np.inf).astype(np.float32)
+
+    asked = {"model": "tiny", "prompt": "the hat", "max_tokens": 1, "logprobs": 20}
+    with engine.ctx.edit("result_output", only_ten):
+        whole = client.completions.create(**asked).choices[0].logprobs
+        chunks = list(client.completions.create(**asked, stream=True))
+    for found in (whole, chunks[0].choices[0].logprobs):
+        assert min(found.top_logprobs[0].values()) == -9999
+        assert found.token_logprobs[0] > -9999
+
+
 def test_messages_need_a_chat_template(tmp_path):
     from plait.server.bodies import BadRequest, chat_job
 
