@@ -170,8 +170,12 @@ class _Server:
             return True
         given = request.headers.get("x-api-key", "")
         if "authorization" in request.headers:
-            given = request.headers["authorization"].removeprefix("Bearer ").strip()
-        return hmac.compare_digest(given.encode(), self._key.encode())
+            given = request.headers["authorization"]
+            scheme, _, rest = given.partition(" ")
+            given = rest.strip() if scheme.lower() == "bearer" else given
+        # Starlette decodes headers as Latin-1, but many clients send UTF-8.
+        key = self._key.encode()
+        return any(hmac.compare_digest(given.encode(form), key) for form in ("utf-8", "latin-1"))
 
     # -- generation ------------------------------------------------------------------------------------
 

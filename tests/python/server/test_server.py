@@ -5,6 +5,7 @@ import base64
 import concurrent.futures
 import contextlib
 import functools
+import http.client
 import json
 import random
 import re
@@ -422,6 +423,26 @@ def test_keys_paths_and_sizes(client, port):
     _, text = _get(port, "/metrics")
     assert 'plait_requests_total{endpoint="/v1/models",status="401"} 1.0' in text
     assert "plait_tokens_total" in text
+
+
+def test_keys_of_any_characters_and_the_case_of_the_scheme(model):
+    """Some clients send UTF-8, others Latin-1."""
+    from plait.server import create_app
+
+    with serving(create_app(model, None, name="tiny", api_key="schlüssel")) as port:
+
+        def status(**headers):
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+                connection.request("GET", "/v1/models", headers=headers)
+                return connection.getresponse().status
+
+        for key in ("schlüssel".encode(), "schlüssel".encode("latin-1")):
+            assert status(**{"X-Api-Key": key}) == 200
+            for scheme in (b"Bearer", b"bearer", b"BEARER "):
+                assert status(Authorization=scheme + b" " + key) == 200
+            assert status(Authorization=b"Basic " + key) == 401
+        for wrong in ("schlussel", "schlÃ¼ssel".encode(), "Bearer", ""):
+            assert status(Authorization=wrong) == 401
 
 
 def test_an_empty_key_is_none(model):
