@@ -273,6 +273,11 @@ class Chat(Closeable):
             OSError: The file cannot be read.
         """
         saved = saved_chat.read(path)
+        if reserved := saved["variables"].keys() & _parameters(Chat.__init__):
+            raise ValueError(
+                f"Chat: load: {os.fspath(path)} is not a saved conversation: variables has {min(reserved)!r}, which is "
+                f"a parameter of Chat"
+            )
         chat = cls(
             model, tools=saved["tools"] if tools is None else tools, full=saved["full"],
             max_tokens=saved["max_tokens"], sampler=sampler, stop=saved["stop"],

@@ -5,13 +5,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, Final
 
 from plait.arguments import kind
 from plait.whole_file import replace_file
 
 _VERSION: Final = 1
-_KEYS: Final = ("messages", "tools", "full", "max_tokens", "n_left_out", "stop", "template", "variables")  # fmt: skip
+_TYPES: Final[dict[str, tuple[type, ...]]] = {
+    "messages": (list,),
+    "tools": (list, NoneType),
+    "full": (str,),
+    "max_tokens": (int,),
+    "n_left_out": (int,),
+    "stop": (list, str, int),
+    "template": (str, NoneType),
+    "variables": (dict,),
+}
+_ELEMENTS: Final[dict[str, tuple[type, ...]]] = {
+    "messages": (dict,),
+    "tools": (dict,),
+    "stop": (str, int),
+}
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any]) -> None:
@@ -55,9 +70,16 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise ValueError(f"Chat: load: {name} is not JSON: {error}") from None
     if not isinstance(saved, dict) or saved.get("version") != _VERSION:
         raise ValueError(f"Chat: load: {name} is not a conversation of version {_VERSION}")
-    missing = [key for key in _KEYS if key not in saved]
+    missing = [key for key in _TYPES if key not in saved]
     if missing:
         raise ValueError(f"Chat: load: {name} lacks {', '.join(missing)}")
+    for key, types in _TYPES.items():
+        value = saved[key]
+        elements = value if isinstance(value, list) else ()
+        if not isinstance(value, types) or not all(isinstance(e, _ELEMENTS[key]) for e in elements):
+            raise ValueError(
+                f"Chat: load: {name} is not a saved conversation: {key} is {value!r:.80}"
+            )
     return saved
 
 

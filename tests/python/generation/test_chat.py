@@ -1,6 +1,7 @@
 """plait.Chat: which tokens are recomputed, and conversations that exceed the context."""
 
 import gc
+import json
 from concurrent.futures import ThreadPoolExecutor
 
 import plait
@@ -376,6 +377,25 @@ def test_a_saved_conversation_continues(talker, tmp_path):
     (tmp_path / "chat.json").write_text("{}")
     with pytest.raises(ValueError, match="not a conversation of version"):
         plait.Chat.load(tmp_path / "chat.json", talker)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *[("messages", value) for value in (5, "abc", {"a": 1}, [1])],
+        *[("tools", value) for value in (5, [1])],
+        *[("stop", value) for value in (None, [None])],
+        *[("variables", value) for value in (5, [1], {"model": 1}, {"self": 1})],
+        *[("full", 3), ("max_tokens", "x"), ("n_left_out", "x"), ("template", 5)],
+    ],
+)
+def test_a_file_with_values_of_other_types_is_no_conversation(talker, tmp_path, key, value):
+    path = tmp_path / "chat.json"
+    with plait.Chat(talker, "kind") as chat:
+        chat.save(path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ValueError, match=rf"chat\.json is not a saved conversation: {key} "):
+        plait.Chat.load(path, talker)
 
 
 def test_a_conversation_that_cannot_be_saved_leaves_the_old_file(talker, tmp_path):
