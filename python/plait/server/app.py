@@ -17,7 +17,7 @@ from plait.evaluation.embedding import Embedder
 from plait.evaluation.scoring import Score, token_logprobs
 from plait.generation.events import Completion, Usage
 from plait.generation.messages import render
-from plait.generation.prompts import PromptTooLong, encode, require_fit
+from plait.generation.prompts import PromptTooLong
 from plait.server.bodies import BadRequest, Job, chat_job, number, text_job, value
 from plait.server.replies import Replies, error
 
@@ -189,15 +189,16 @@ class _Server:
 
     async def _complete(self, request: Request) -> Response:
         body = await _body(request)
-        job = await _or_gone(request, asyncio.to_thread(text_job, body, self._model))
-        return await self._generate(request, False, job)
+        n_ctx = None if self._engine is None else self._engine.ctx.n_ctx
+        making = asyncio.to_thread(text_job, body, self._model, n_ctx=n_ctx)
+        return await self._generate(request, False, await _or_gone(request, making))
 
     async def _generate(self, request: Request, chat: bool, job: Job) -> Response:
         if self._engine is None:
             raise BadRequest("the model does not generate text; use /v1/embeddings")
         replies = Replies(chat, job, self._name, self._model.tokenizer)
         if job.parameters["max_tokens"] == 0:
-            completions = await asyncio.to_thread(self._echoes, job)
+            completions = _echoes(job)
             return JSONResponse(replies.whole(completions, await self._scores(job, completions)))
         events = self._events(self._engine, job)
         try:
@@ -216,16 +217,6 @@ class _Server:
         completions = [found[index] for index in sorted(found)]
         self._count(completions)
         return JSONResponse(replies.whole(completions, await self._scores(job, completions)))
-
-    def _echoes(self, job: Job) -> list[Completion]:
-        """Return the completions of prompts after which nothing is generated."""
-        ids = [encode(self._model, one, "the prompt", True, True) for one in job.prompts]
-        if self._engine is not None:
-            require_fit(max(ids, key=len), self._engine.ctx.n_ctx, "the prompt")
-        return [
-            Completion(i // job.n, i % job.n, (), "", (), "length", tuple(one), usage=Usage(len(one), 0, 0))
-            for i, one in enumerate(one for one in ids for _ in range(job.n))
-        ]  # fmt: skip
 
     async def _scores(self, job: Job, completions: list[Completion]) -> list[Score | None]:
         """Return the scores of the prompts, one per completion; None for prompts of one token."""
@@ -475,6 +466,14 @@ def _longest_text(model: Model, engine: Engine | None, n_ctx: int | None) -> int
         n_ctx = (model.n_ctx_train or _MAX_TEXT) if engine is None else engine.ctx.n_ctx
     has_table = model.n_ctx_train and "position_embd.weight" in model.tensors
     return min(n_ctx, model.n_ctx_train) if has_table else n_ctx
+
+
+def _echoes(job: Job) -> list[Completion]:
+    """Return the completions of prompts after which nothing is generated."""
+    return [
+        Completion(i // job.n, i % job.n, (), "", (), "length", tuple(one), usage=Usage(len(one), 0, 0))
+        for i, one in enumerate(one for one in job.prompts for _ in range(job.n))
+    ]  # fmt: skip
 
 
 def _gauge(engine: Engine | None, key: str) -> float:

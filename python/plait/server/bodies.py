@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plait.generation.messages.constrain import tools_grammar
+from plait.generation.prompts import encode, require_fit
 from plait.generation.response_format import formatted, is_text
 from plait.generation.sampler import Sampler
 from plait.tokenizer.chat_template import KEY
@@ -63,13 +64,13 @@ class Job:
     """The generations of a request.
 
     Attributes:
-        prompts: Texts, token ids or one conversation.
+        prompts: Token ids of each prompt, or one conversation.
         n: Generations per prompt.
         parameters: Arguments of Engine.stream().
         stream: Whether to send events as they are generated.
         usage: Whether the stream ends with the number of tokens.
         logprobs: Number of top log-probabilities to report; None to report no log-probabilities.
-        echo: Whether the text starts with the prompt.
+        echoed: Texts of the prompts if the replies start with them; else empty.
     """
 
     prompts: list[Any]
@@ -78,12 +79,12 @@ class Job:
     stream: bool
     usage: bool
     logprobs: int | None
-    echo: bool = False
+    echoed: Sequence[str] = ()
 
     @property
     def scores_prompts(self) -> bool:
         """Whether to report the log-probabilities of the prompts, too."""
-        return self.echo and self.logprobs is not None
+        return bool(self.echoed) and self.logprobs is not None
 
 
 def chat_job(
@@ -181,15 +182,19 @@ def _check_parts(messages: list[Mapping[str, Any]], images: bool) -> None:
         )
 
 
-def text_job(body: Mapping[str, Any], model: Model) -> Job:
+def text_job(body: Mapping[str, Any], model: Model, *, n_ctx: int | None = None) -> Job:
     """Return the job of a request to /v1/completions.
 
     Args:
         body: The body.
         model: The model.
+        n_ctx: Max tokens of a prompt. None: any number.
 
     Raises:
         BadRequest: The body has wrong values.
+        PromptTooLong: A prompt has more than `n_ctx` tokens; a ValueError.
+        ValueError: A prompt has no tokens.
+        IndexError: A token id is outside the vocabulary.
     """
     prompt = body.get("prompt")
     if isinstance(prompt, str) or (isinstance(prompt, list) and prompt and _are_ids(prompt)):
@@ -206,13 +211,30 @@ def text_job(body: Mapping[str, Any], model: Model) -> Job:
         raise BadRequest(
             "prompt: expected a str, a list of token ids, or a list of those", "prompt"
         )
-    job = _job(body, prompts, None, echo=value(body, "echo", bool, False))
+    echo = value(body, "echo", bool, False)
+    job = _job(body, prompts, None, echo=echo)
     if body.get("logprobs") is not None:
         job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
     if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
         raise BadRequest("stream excludes echo with logprobs, and max_tokens 0", "stream")
+    job.prompts = _encoded(prompts, model, n_ctx)
+    if echo:
+        decode = model.tokenizer.decode
+        job.echoed = [one if isinstance(one, str) else decode(one) for one in prompts]
     _compile(job, model)
     return job
+
+
+def _encoded(prompts: list[Any], model: Model, n_ctx: int | None) -> list[list[int]]:
+    """Return the token ids of prompts. An error names the prompt by its index if there are several."""
+    encoded = []
+    for i, prompt in enumerate(prompts):
+        name = "the prompt" if len(prompts) == 1 else f"prompt {i}"
+        ids = encode(model, prompt, name, True, True)
+        if n_ctx is not None:
+            require_fit(ids, n_ctx, name)
+        encoded.append(ids)
+    return encoded
 
 
 def _compile(job: Job, model: Model) -> None:
@@ -261,7 +283,7 @@ def _job(
         body: The body.
         prompts: As in Job.
         limit: Max number of tokens if the body has none.
-        echo: As in Job. Allows a max number of 0.
+        echo: Whether the replies start with the prompts. Allows a max number of 0.
 
     Raises:
         BadRequest: The body has wrong values.
@@ -299,7 +321,7 @@ def _job(
         "timeout": None,
     }
     return Job(
-        prompts, n, parameters, value(body, "stream", bool, False), bool(options.get("include_usage")), None, echo
+        prompts, n, parameters, value(body, "stream", bool, False), bool(options.get("include_usage")), None
     )  # fmt: skip
 
 

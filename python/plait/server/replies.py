@@ -141,8 +141,7 @@ class Replies:
 
     def _echoed(self, index: int) -> str:
         """Return the prompt of a choice if the request asks for it; else an empty text."""
-        prompt = self._job.prompts[index // self._job.n] if self._job.echo else ""
-        return prompt if isinstance(prompt, str) else self._tokenizer.decode(prompt)
+        return self._job.echoed[index // self._job.n] if self._job.echoed else ""
 
     def _logprobs(self, index: int, tokens: Iterable[tuple[int, Any, Any]]) -> dict[str, Any]:
         if self._chat:

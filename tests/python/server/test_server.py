@@ -495,6 +495,18 @@ def test_a_prompt_that_is_too_long_has_the_code_that_clients_expect(client):
     assert caught.value.code == "context_length_exceeded"
 
 
+@pytest.mark.parametrize("options", [{}, {"stream": True}, {"max_tokens": 0, "echo": True}])
+def test_errors_of_several_prompts_name_the_wrong_one(client, options):
+    for prompts, message in (
+        (["the hat", "the hat " * 500], "prompt 1 has .* tokens, but n_ctx is 512"),
+        ([[5], [6], [288]], "prompt 2: token id 288 is outside"),
+        ([[5], []], "prompt 1 has no tokens"),
+        (["the hat " * 500], "the prompt has .* tokens, but n_ctx is 512"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=message):
+            client.completions.create(model="tiny", prompt=prompts, **options)
+
+
 def test_developers_and_reasoning_effort_reach_the_template(client, engine):
     template = (
         "{{ reasoning_effort }}{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}"
