@@ -374,7 +374,7 @@ class _Server:
             )
         n = number(body, "top_n", len(texts), 1, 1 << 31)
         async with self._beside:
-            scores = await asyncio.to_thread(self._embedder.rerank, query, texts)
+            scores = await asyncio.to_thread(self._embedder.rerank, query, texts, progress=False)
         order = sorted(range(len(texts)), key=lambda i: -float(scores[i]))[:n]
         results = [
             {"index": i, "relevance_score": float(scores[i]), "document": {"text": texts[i]}}

@@ -10,6 +10,7 @@ import json
 import random
 import re
 import socket
+import sys
 import threading
 import time
 import urllib.error
@@ -641,6 +642,17 @@ def test_prompts_are_scored_one_at_a_time(client, monkeypatch):
         found = list(pool.map(lambda _: client.completions.create(**asked), range(8)))
     assert len({one.choices[0].text for one in found}) == 1
     assert most == [1] * 8
+
+
+def test_no_progress_is_shown(client, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", None)  # as in a notebook
+    shown = []
+    monkeypatch.setattr("plait.progress._bar", lambda *given: shown.append(given))
+    client.embeddings.create(model="tiny", input=["the hat"] * 20)
+    client.post("/rerank", body={"query": "in", "documents": ["hat"] * 20}, cast_to=object)
+    asked = {"model": "tiny", "prompt": [5] * 20, "max_tokens": 0, "logprobs": 1}
+    client.completions.create(**asked, echo=True)
+    assert shown == []
 
 
 def test_a_gbnf_grammar_constrains_the_text(client):
