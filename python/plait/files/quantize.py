@@ -152,11 +152,10 @@ def quantize_file(
     output = _checked(output_type, "output_type") if output_type is not None else _output_of(kind)
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
     _check_sources(model, requantize)
-    if tensor_types is not None:
-        plan |= _checked_types(model, tensor_types)
-    if not tensor_types:
-        _check_fallbacks(model, plan, kind, output, allow_fallback)
-    return _write(model, path, head, plan, kind, imatrix, resume, threads, progress)
+    named = {} if tensor_types is None else _checked_types(model, tensor_types)
+    unnamed = {name: dtype for name, dtype in plan.items() if name not in named}
+    _check_fallbacks(model, unnamed, kind, output, allow_fallback)
+    return _write(model, path, head, plan | named, kind, imatrix, resume, threads, progress)
 
 
 def _read_head(model: Model) -> gguf.Head:
@@ -375,19 +374,18 @@ def is_quantisable(tensor: TensorInfo, requantize: bool) -> bool:
 def _check_fallbacks(
     model: Model, plan: dict[str, str], kind: str, output: str, allow_fallback: bool
 ) -> None:
-    """Warn if some matrices cannot have the requested type. Raise UnsupportedError if none can."""
-    fallbacks, n = Counter[str](), 0
-    for name, dtype in plan.items():
-        tensor = model.tensors[name]
-        if is_quantisable(tensor, requantize=True):
-            n += 1
-            if dtype != (output if _is_output(model, name) else kind):
-                fallbacks[dtype] += 1
+    """Warn if some matrices of a plan cannot have the requested type. Raise UnsupportedError if none can."""
+    requested = {
+        name: output if _is_output(model, name) else kind
+        for name in plan
+        if is_quantisable(model.tensors[name], requantize=True)
+    }
+    fallbacks = Counter(plan[name] for name, dtype in requested.items() if plan[name] != dtype)
     if not fallbacks:
         return
-    count = sum(fallbacks.values())
+    count, n = sum(fallbacks.values()), len(requested)
     stored = ", ".join(f"{m} as {dtype}" for dtype, m in fallbacks.most_common())
-    if kind not in plan.values() and not allow_fallback:
+    if kind in requested.values() and kind not in plan.values() and not allow_fallback:
         raise UnsupportedError(
             f"quantize_file: no matrix of {model.path} can be stored as {kind}: row lengths are not multiples of "
             f"its block size; {count} of {n} would be stored differently ({stored}). Choose another type, or pass "

@@ -147,6 +147,22 @@ def test_rows_that_are_not_multiples_of_a_block(tiny, tmp_path):
         assert np.isfinite(ctx.decode(batch).logits).all()
 
 
+def test_types_of_single_tensors_do_not_hide_fallbacks_of_the_others(tiny, tmp_path):
+    out, named = tmp_path / "out.gguf", {"output.weight": "F16"}
+    with pytest.raises(plait.UnsupportedError, match="15 of 15 would be stored differently"):
+        quant.quantize_file(tiny, out, "Q4_K", tensor_types=named)
+    with pytest.warns(UserWarning, match="15 of 15 matrices cannot be stored as Q4_K"):
+        quant.quantize_file(tiny, out, "Q4_K", tensor_types=named, allow_fallback=True)
+    named = dict.fromkeys((name for name in tiny.tensors if "norm" not in name), "Q8_0")
+    assert quant.quantize_file(tiny, out, "Q4_K", tensor_types=named).types.keys() == {
+        "Q8_0",
+        "F32",
+    }
+    del named["output.weight"]  # which should be Q6_K
+    with pytest.warns(UserWarning, match="1 of 1 matrices"):
+        quant.quantize_file(tiny, out, "Q4_K", tensor_types=named)
+
+
 def test_routers_and_positions_stay_as_they_are(tmp_path):
     from plait.files.quantize import _KEPT, fnmatchcase
 
