@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
+import operator
 import os
 import re
 import weakref
@@ -136,12 +137,10 @@ class Chat(Closeable):
         self.n_left_out = 0
         self.finish_reason: str | None = None
         self._variables = variables
-        self._given: dict[str, Any] = {
-            "stop": list(stop) if isinstance(stop, Iterator | tuple | set | frozenset) else stop,
-            "template": template,
-        }
-        self._stop = StopConditions.of(self._given["stop"])
+        stop = list(stop) if isinstance(stop, Iterator) else stop  # it is read twice
+        self._stop = StopConditions.of(stop)
         self._stop.check_ids(source.n_vocab)
+        self._given = {"stop": _as_list(stop), "template": template}
         self._streaming: weakref.ref[Generator[Event, None, None]] | None = None
         self._template = source.chat_template if template is None else _template(source, template)
         _check_variables(variables, self._template.source)
@@ -501,6 +500,12 @@ class Chat(Closeable):
             events.close()
             self.message = parser.finish()
             self.messages.append(self.message.to_dict())
+
+
+def _as_list(stop: Stop) -> list[str | int]:
+    """Return a valid `stop` as a list that JSON can represent."""
+    items = [stop] if isinstance(stop, str) or not isinstance(stop, Iterable) else stop
+    return [item if isinstance(item, str) else operator.index(item) for item in items]
 
 
 def _images(vision: Vision | None, model: Model, full: str) -> ImagePrompt | None:

@@ -4,6 +4,7 @@ import gc
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import plait
 import pytest
 from plait.tokenizer.chat_template import ChatTemplate
@@ -396,6 +397,26 @@ def test_a_file_with_values_of_other_types_is_no_conversation(talker, tmp_path, 
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     with pytest.raises(ValueError, match=rf"chat\.json is not a saved conversation: {key} "):
         plait.Chat.load(path, talker)
+
+
+@pytest.mark.parametrize(
+    ("stop", "saved"),
+    [
+        ("zz", ["zz"]),
+        (np.int64(5), [5]),
+        (["zz", np.int64(5)], ["zz", 5]),
+        (range(3), [0, 1, 2]),
+        (np.arange(2), [0, 1]),
+        ({"zz": 1}.keys(), ["zz"]),
+        (iter(["zz", 5]), ["zz", 5]),
+    ],
+)
+def test_every_kind_of_stop_can_be_saved(talker, tmp_path, stop, saved):
+    path = tmp_path / "chat.json"
+    with plait.Chat(talker, stop=stop) as chat:
+        chat.save(path)
+    assert json.loads(path.read_text())["stop"] == saved
+    plait.Chat.load(path, talker).close()
 
 
 def test_a_conversation_that_cannot_be_saved_leaves_the_old_file(talker, tmp_path):
