@@ -119,7 +119,9 @@ def _chosen(
 ) -> dict[str, str]:
     """Return the types that --budget chooses."""
     from plait import quant
+    from plait.files.quantize import check_target
 
+    check_target(model, args.output)
     number = args.budget.lower().removesuffix("bpw")
     try:
         bits = float(number)

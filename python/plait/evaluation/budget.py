@@ -77,7 +77,7 @@ def choose_types(
     temporary files, and time for one pass over the text per matrix. Nothing is kept in the folder of packed weights.
 
     Args:
-        model: The model, with float weights.
+        model: The model. Matrices that are quantised already keep their type.
         text: Text or token ids, typically some thousand tokens of the kind that the model will read.
         bits_per_weight: Size of all tensors in bits, divided by the number of their elements.
         imatrix: As in quantize_file().
@@ -88,7 +88,7 @@ def choose_types(
         progress: Called with (done, total), in measurements. True shows a tqdm progress bar.
 
     Returns:
-        Types by tensor name, for quantize_file(tensor_types=...).
+        Types of all matrices by tensor name, for quantize_file(tensor_types=...).
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -96,7 +96,7 @@ def choose_types(
             `bits_per_weight`, or `measurements` is another kind of file.
         ModelError: A file of the model was modified or replaced since it was opened.
         OSError: `measurements` cannot be read or written.
-        UnsupportedError: The matrices are quantised already.
+        UnsupportedError: All matrices are quantised already.
     """
     expect_model(model, "choose_types")
     check_progress(progress, "choose_types")
@@ -150,7 +150,10 @@ def choose_types(
             for plan in plans:
                 measured.append(meter.divergence(plan))
                 bar.update()
-    return plans[int(np.argmin(measured))]
+    own_types = {
+        name: tensor.dtype for name, tensor in model.tensors.items() if is_quantisable(tensor, True)
+    }
+    return own_types | plans[int(np.argmin(measured))]
 
 
 def _smaller_types(tensor: TensorInfo) -> list[str]:

@@ -113,7 +113,7 @@ def quantize_file(
             them; without it, or for tensors it has no entry for, all columns count the same.
         tensor_types: Types of single tensors by name, instead of `type`, as choose_types() returns them.
         requantize: Also convert matrices that are already quantised, which loses more accuracy than
-            starting from floats.
+            starting from floats. Not needed if `tensor_types` names their own type for all of them.
         allow_fallback: Write the file even if no matrix can have the type.
         resume: If the call is interrupted or fails, keep the unfinished file, which is `path` with a suffix. The next
             call with the same model, path, types and matrix continues it.
@@ -148,11 +148,11 @@ def quantize_file(
     check_progress(progress, "quantize_file")
     kind = _checked(type, "type")
     head = _read_head(model)
-    _check_target(Path(path), {Path(model.path), *(tensor.path for tensor in head.tensors)})
+    check_target(model, path)
     output = _checked(output_type, "output_type") if output_type is not None else _output_of(kind)
     plan = {t.name: _new_type(model, t.name, kind, output, requantize) for t in head.tensors}
-    _check_sources(model, requantize)
     named = {} if tensor_types is None else _checked_types(model, tensor_types)
+    _check_sources(model, named, requantize)
     unnamed = {name: dtype for name, dtype in plan.items() if name not in named}
     _check_fallbacks(model, unnamed, kind, output, allow_fallback)
     return _write(model, path, head, plan | named, kind, imatrix, resume, threads, progress)
@@ -169,10 +169,25 @@ def _read_head(model: Model) -> gguf.Head:
     return head
 
 
-def _check_target(path: Path, sources: set[Path]) -> None:
-    """Raise an error if a file cannot be written without writing to one of the model's files."""
+def check_target(model: Model, path: str | os.PathLike[str]) -> None:
+    """Raise an error if a file cannot be written, or not without writing to one of the model's files.
+
+    Args:
+        model: The model.
+        path: The file to write.
+
+    Raises:
+        ValueError: `path` or its name with the suffix of unfinished files is the model's own file.
+        ModelError: A file of the model was modified or replaced since it was opened.
+        IsADirectoryError: `path` is a directory.
+        FileNotFoundError: The folder of `path` does not exist.
+    """
+    path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(f"quantize_file: {path} is a directory; expected a file")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"quantize_file: the folder {path.parent} does not exist")
+    sources = {Path(model.path), *(tensor.path for tensor in _read_head(model).tensors)}
     for target in (path, path.with_name(path.name + gguf.UNFINISHED)):
         if target.exists() and any(target.samefile(source) for source in sources):
             raise ValueError(
@@ -185,8 +200,14 @@ def _output_of(kind: str) -> str:
     return "Q6_K" if 8 * size / elements < 6.5 else kind
 
 
-def _check_sources(model: Model, requantize: bool) -> None:
-    quantised = sorted({tensor.dtype for tensor in model.tensors.values()} - {*_FLOATS, "I32"})
+def _check_sources(model: Model, named: dict[str, str], requantize: bool) -> None:
+    """Raise UnsupportedError if matrices are quantised already, unless they are named with their own type."""
+    converted = {
+        tensor.dtype
+        for name, tensor in model.tensors.items()
+        if is_quantisable(tensor, requantize=True) and named.get(name) != tensor.dtype
+    }
+    quantised = sorted(converted.difference(_FLOATS))
     if quantised and not requantize:
         raise UnsupportedError(
             f"quantize_file: {model.path} is already quantised ({', '.join(quantised)}), and quantising it again loses "

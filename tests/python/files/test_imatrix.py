@@ -437,6 +437,24 @@ def test_a_matrix_that_no_smaller_type_can_store_keeps_its_type(tmp_path, weight
         quant.choose_types(model, list(range(5, 37)), 6, progress=False)
 
 
+def test_matrices_that_are_quantised_already_keep_their_type(tiny, tmp_path):
+    mixed, out = tmp_path / "mixed.gguf", tmp_path / "out.gguf"
+    own_types = {name: tensor.dtype for name, tensor in tiny.tensors.items()}
+    quantised = {name: "Q4_0" for name in own_types if "ffn_" in name and "norm" not in name}
+    quant.quantize_file(tiny, mixed, tensor_types=own_types | quantised, progress=False)
+    model = plait.Model(mixed)
+    types = quant.choose_types(model, list(range(5, 21)), 6, progress=False)
+    assert types.items() >= quantised.items()
+    for requantize in (False, True):
+        quant.quantize_file(model, out, tensor_types=types, requantize=requantize, progress=False)
+        made = plait.Model(out)
+        assert bits(made) <= 6
+        assert {name: made.tensors[name].dtype for name in types} == types
+    del types[next(iter(quantised))]
+    with pytest.raises(plait.UnsupportedError, match=r"already quantised \(Q4_0\)"):
+        quant.quantize_file(model, out, tensor_types=types, progress=False)
+
+
 def test_a_choice_whose_output_is_not_finite_is_never_the_best(tiny, monkeypatch):
     class Logits(plait.Context):
         def decode(self, batch):

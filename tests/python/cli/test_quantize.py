@@ -1,0 +1,31 @@
+"""The command `plait quantize`."""
+
+import plait
+import pytest
+from plait.cli import main
+
+from python import gguf_writer
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("the cat sat on the mat. ")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("model.gguf", "the model's own file"), ("nowhere/out.gguf", "nowhere does not exist")],
+)
+def test_the_output_is_checked_before_anything_is_measured(
+    tmp_path, text, capsys, monkeypatch, output, message
+):
+    def choose_types(*args, **options):
+        raise AssertionError
+
+    monkeypatch.setattr(plait.quant, "choose_types", choose_types)
+    model = gguf_writer.tiny_llama(tmp_path / "model.gguf")
+    command = ["quantize", model, tmp_path / output, "--budget", "9", "--text", text, "--overwrite"]
+    assert main([str(arg) for arg in command]) == 1
+    assert message in capsys.readouterr().err
