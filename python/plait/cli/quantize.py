@@ -132,7 +132,8 @@ def _chosen(
     with Progress("measure") as progress:
         return quant.choose_types(
             model, read_text(args.text), bits,
-            imatrix=imatrix, measurements=_measurements(args.output) if args.resume else None, progress=progress,
+            imatrix=imatrix, measurements=_measurements(args.output) if args.resume else None, threads=args.threads,
+            progress=progress,
         )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ def choose_types(
     imatrix: ImportanceMatrix | None = None,
     window: SupportsIndex | None = None,
     measurements: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
     progress: ProgressOption = None,
 ) -> dict[str, str]:
     """Choose an element type for each matrix so that the whole model has at most the given size.
@@ -85,6 +86,7 @@ def choose_types(
         measurements: A file in which each measurement is kept as soon as it is made, as a line of JSON. A later call,
             for example after an interruption or with another size, reads those of the same model file, text, window and
             matrix instead of repeating them. None: they are not kept.
+        threads: Number of threads. None: the default of quantize_file() and of Context.
         progress: Called with (done, total), in measurements. True shows a tqdm progress bar.
 
     Returns:
@@ -102,6 +104,8 @@ def choose_types(
     check_progress(progress, "choose_types")
     if window is not None:
         window = integer(window, "choose_types: window", 2)
+    if threads is not None:
+        threads = integer(threads, "choose_types: threads", 1)
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         raise TypeError(
             f"choose_types: imatrix: expected an ImportanceMatrix, got {type_of(imatrix)}"
@@ -136,7 +140,7 @@ def choose_types(
         allowed = _allowed(model, storable, 0)
         _check_budget(model, allowed, budget)
     with tempfile.TemporaryDirectory(prefix="plait-budget-") as folder:
-        meter = _Meter(model, text, window, imatrix, Path(folder), measurements)
+        meter = _Meter(model, text, window, imatrix, Path(folder), measurements, threads)
         uniform = [
             plan
             for dtype in CANDIDATES
@@ -144,7 +148,8 @@ def choose_types(
             and _LEAST_SHARE * budget <= _size(model, plan) <= budget
         ]
         with Progress(progress, len(tensors) + len(uniform) + 1, "measurement") as bar:
-            costs = _costs(model, allowed, meter, imatrix, bar)
+            with ThreadPoolExecutor(threads or n_usable_cores()) as pool:
+                costs = _costs(model, allowed, meter, imatrix, pool, bar)
             plans = [_cheapest(model, costs, budget), *uniform]
             measured = []
             for plan in plans:
@@ -225,6 +230,7 @@ class _Meter:
         imatrix: ImportanceMatrix | None,
         folder: Path,
         measurements: str | os.PathLike[str] | None,
+        threads: int | None,
     ) -> None:
         ids = token_ids(model, text, "text", True, True)
         size = min(512, model.n_ctx_train or 512) if window is None else window
@@ -235,6 +241,7 @@ class _Meter:
             )
         self._windows = [ids[i : i + size] for i in range(0, len(ids), size)]
         self._model, self._imatrix, self._folder = model, imatrix, folder
+        self._threads = threads
         self._own_types = {name: tensor.dtype for name, tensor in model.tensors.items()}
         self.measurements = Measurements(measurements, f"{identity(model, imatrix)} {size} {ids}")
 
@@ -253,7 +260,14 @@ class _Meter:
         found = []
         longest = max(map(len, self._windows))
         with closing(
-            Context(model, n_ctx=longest, n_batch=longest, type_k="f32", type_v="f32")
+            Context(
+                model,
+                n_ctx=longest,
+                n_batch=longest,
+                type_k="f32",
+                type_v="f32",
+                threads=self._threads,
+            )
         ) as ctx:
             for tokens in self._windows:
                 with ctx.sequence() as seq:
@@ -273,7 +287,7 @@ class _Meter:
 
     def _measured(self, types: Plan) -> float:
         reference, path = self._reference, self._folder / "candidate.gguf"
-        write_plan(self._model, path, types, self._imatrix)
+        write_plan(self._model, path, types, self._imatrix, self._threads)
         candidate = self._logprobs(Model(path, packed_cache=False))
         path.unlink()
         if candidate is None:
@@ -290,21 +304,20 @@ def _costs(
     allowed: dict[str, list[str]],
     meter: _Meter,
     imatrix: ImportanceMatrix | None,
+    pool: ThreadPoolExecutor,
     bar: Progress,
 ) -> dict[str, dict[str, float]]:
     """Return the estimated divergence of each type of each tensor."""
     costs = {}
-    with ThreadPoolExecutor(n_usable_cores()) as pool:
-        for name, types in allowed.items():
-            errors = _errors(model, name, types, imatrix, meter.measurements, pool)
-            probe = min(
-                types,
-                key=lambda dtype: abs(8 * BLOCKS[dtype][1] / BLOCKS[dtype][0] - _PROBE_BITS),
-            )
-            measured = meter.divergence({name: probe}) if errors[probe] > 0 else 0.0
-            scale = max(measured, 1e-12) / errors[probe] if errors[probe] > 0 else 0.0
-            costs[name] = {dtype: scale * error for dtype, error in errors.items()}
-            bar.update()
+    for name, types in allowed.items():
+        errors = _errors(model, name, types, imatrix, meter.measurements, pool)
+        probe = min(
+            types, key=lambda dtype: abs(8 * BLOCKS[dtype][1] / BLOCKS[dtype][0] - _PROBE_BITS)
+        )
+        measured = meter.divergence({name: probe}) if errors[probe] > 0 else 0.0
+        scale = max(measured, 1e-12) / errors[probe] if errors[probe] > 0 else 0.0
+        costs[name] = {dtype: scale * error for dtype, error in errors.items()}
+        bar.update()
     return costs
 
 

@@ -295,6 +295,7 @@ def write_plan(
     path: str | os.PathLike[str],
     plan: dict[str, str],
     imatrix: ImportanceMatrix | None = None,
+    threads: int | None = None,
 ) -> None:
     """Write a copy of a model file with a type for each tensor.
 
@@ -303,11 +304,12 @@ def write_plan(
         path: The file to write.
         plan: The types of all tensors by name.
         imatrix: As in quantize_file().
+        threads: As in quantize_file().
 
     Raises:
         ModelError: A file of the model was modified or replaced since it was opened.
     """
-    _write(model, path, _read_head(model), plan, "Q8_0", imatrix, False, None, False)
+    _write(model, path, _read_head(model), plan, "Q8_0", imatrix, False, threads, False)
 
 
 def n_usable_cores() -> int:

@@ -29,3 +29,13 @@ def test_the_output_is_checked_before_anything_is_measured(
     command = ["quantize", model, tmp_path / output, "--budget", "9", "--text", text, "--overwrite"]
     assert main([str(arg) for arg in command]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_threads_apply_to_measurements(tiny_path, tmp_path, text, capsys, monkeypatch):
+    def choose_types(*args, threads, **options):
+        raise ValueError(f"measured by {threads} threads")
+
+    monkeypatch.setattr(plait.quant, "choose_types", choose_types)
+    command = ["quantize", tiny_path, tmp_path / "out.gguf", "--budget", "9", "--text", text]
+    assert main([str(arg) for arg in [*command, "--threads", 3]]) == 1
+    assert "measured by 3 threads" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import math
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from plait import quant
 from plait.demo import corpus
 from plait.evaluation import budget, importance
-from plait.files import gguf
+from plait.files import gguf, quantize
 from python.model.test_related_architectures import (
     ATTENTION,
     GATED,
@@ -488,6 +489,26 @@ def test_windows_may_be_longer_than_the_usual_batch(tiny):
     assert quant.importance_matrix(tiny, ids, window=len(ids)).chunk_size == len(ids)
     with pytest.raises(ZeroDivisionError):  # after the first measurement
         quant.choose_types(tiny, ids, 8, window=len(ids), progress=stop)
+
+
+def test_threads_are_those_of_all_measurements(tiny, monkeypatch):
+    used = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, n):
+            used.append(n)
+            super().__init__(n)
+
+    class Context(plait.Context):
+        def __init__(self, *args, **options):
+            used.append(options["threads"])
+            super().__init__(*args, **options)
+
+    for module in (budget, quantize):
+        monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    monkeypatch.setattr(budget, "Context", Context)
+    quant.choose_types(tiny, list(range(5, 21)), 8, threads=1, progress=False)
+    assert set(used) == {1}
 
 
 def test_measurements_keep_no_packed_weights(tiny, tmp_path, monkeypatch):

@@ -412,7 +412,7 @@ def calls(room: Room) -> dict[str, Call]:
         "choose_types": (plait.quant.choose_types, {"model": m, "text": ids, "bits_per_weight": 30},
                          {"model": "model", "text": "text", "bits_per_weight": "float",
                           "imatrix": "object or none", "window": "int or none", "measurements": "folder or none",
-                          "progress": "progress"}),
+                          "threads": "int or none", "progress": "progress"}),
         "quantize_file": (plait.quant.quantize_file, {"model": m, "path": room.folder / "q.gguf", "type": "Q8_0"},
                           {"model": "model", "path": "str", "type": "str", "output_type": "str or none",
                            "imatrix": "object or none", "tensor_types": "object or none", "resume": "bool",
