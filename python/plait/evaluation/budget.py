@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import warnings
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -79,7 +80,9 @@ def choose_types(
 
     Args:
         model: The model. Matrices that are quantised already keep their type.
-        text: Text or token ids, typically some thousand tokens of the kind that the model will read.
+        text: Text or token ids of the kind that the model will read, typically some thousand tokens. The output for all
+            of them is kept in memory, so only the first 2**26 / n_vocab tokens are used, which are 441 for a vocabulary
+            of 151,936; a warning reports it if the text is longer.
         bits_per_weight: Size of all tensors in bits, divided by the number of their elements.
         imatrix: As in quantize_file().
         window: Length of the windows of text in tokens. None: 512, or the model's training length if that is shorter.
@@ -234,7 +237,14 @@ class _Meter:
     ) -> None:
         ids = token_ids(model, text, "text", True, True)
         size = min(512, model.n_ctx_train or 512) if window is None else window
-        ids = ids[: max(1, _MAX_LOGITS // model.n_vocab)]
+        limit = max(1, _MAX_LOGITS // model.n_vocab)
+        if len(ids) > limit:
+            warnings.warn(
+                f"choose_types: the text has {len(ids)} tokens; only the first {limit} are used, because their output "
+                f"for the {model.n_vocab} tokens of the vocabulary is kept in memory",
+                stacklevel=3,
+            )
+        ids = ids[:limit]
         if len(ids) < 2:
             raise ValueError(
                 f"choose_types: the text has {len(ids)} tokens; it must have at least 2"

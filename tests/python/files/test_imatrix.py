@@ -481,6 +481,14 @@ def test_a_size_may_exceed_that_of_the_model(tiny, size):
     assert set(types.values()) == {"F32"}
 
 
+def test_a_warning_reports_that_a_text_is_too_long(tiny, monkeypatch):
+    ids = list(range(5, 25))
+    monkeypatch.setattr(budget, "_MAX_LOGITS", 12 * tiny.n_vocab)
+    with pytest.warns(UserWarning, match="text has 20 tokens; only the first 12 are used"):
+        types = quant.choose_types(tiny, ids, 8, progress=False)
+    assert quant.choose_types(tiny, ids[:12], 8, progress=False) == types
+
+
 def test_windows_may_be_longer_than_the_usual_batch(tiny):
     def stop(done, total):
         raise ZeroDivisionError
