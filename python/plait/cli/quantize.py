@@ -7,9 +7,13 @@ measuring how much the model changes on the text of --text.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
+import logging
 import sys
 import warnings
+from collections.abc import Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,25 +74,40 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.output} already exists; pass --overwrite to replace it")
     model = open_model(args.model)
     imatrix = None if args.imatrix is None else quant.ImportanceMatrix.load(args.imatrix)
-    types = None if args.budget is None else _chosen(model, args, imatrix)
-    with warnings.catch_warnings(record=True) as caught, Progress("quantize") as progress:
+    logged = BufferingHandler(sys.maxsize)  # shown after the progress bar
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        made = quant.quantize_file(
-            model, args.output, kind,
-            output_type=args.output_type, imatrix=imatrix, tensor_types=types, requantize=args.requantize,
-            allow_fallback=args.allow_fallback, resume=args.resume, threads=args.threads, progress=progress,
-        )  # fmt: skip
+        types = None if args.budget is None else _chosen(model, args, imatrix)
+        with Progress("quantize") as progress, _logging_to(logged):
+            made = quant.quantize_file(
+                model, args.output, kind,
+                output_type=args.output_type, imatrix=imatrix, tensor_types=types, requantize=args.requantize,
+                allow_fallback=args.allow_fallback, resume=args.resume, threads=args.threads, progress=progress,
+            )  # fmt: skip
     Model(args.output)
     if args.resume:
         _measurements(args.output).unlink(missing_ok=True)
-    for warning in caught:
-        sys.stderr.write(f"plait quantize: warning: {warning.message}\n")
+    messages = [str(one.message) for one in caught] + [one.getMessage() for one in logged.buffer]
+    for message in messages:
+        sys.stderr.write(f"plait quantize: warning: {message}\n")
     if args.json:
         write_json({"output": args.output, **dataclasses.asdict(made)})
         return 0
     by_type = ", ".join(f"{dtype} {size(n)}" for dtype, n in made.types.items())
     write(f"{args.output}: {size(made.bytes_before)} -> {size(made.bytes_after)} ({by_type})")
     return 0
+
+
+@contextlib.contextmanager
+def _logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Pass the warnings that the package logs to a handler."""
+    handler.setLevel(logging.WARNING)
+    logger = logging.getLogger("plait")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _type_of(args: argparse.Namespace) -> str:

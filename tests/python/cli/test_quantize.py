@@ -1,5 +1,6 @@
 """The command `plait quantize`."""
 
+import numpy as np
 import plait
 import pytest
 from plait.cli import main
@@ -39,3 +40,15 @@ def test_threads_apply_to_measurements(tiny_path, tmp_path, text, capsys, monkey
     command = ["quantize", tiny_path, tmp_path / "out.gguf", "--budget", "9", "--text", text]
     assert main([str(arg) for arg in [*command, "--threads", 3]]) == 1
     assert "measured by 3 threads" in capsys.readouterr().err
+
+
+def test_a_matrix_that_becomes_zero_is_reported(tmp_path, capsys):
+    weights = gguf_writer.llama_weights()
+    weights["blk.0.attn_q.weight"] *= np.float32(1e-30)
+    metadata = gguf_writer.llama_metadata() | gguf_writer.vocabulary()
+    model = gguf_writer.write(tmp_path / "model.gguf", metadata, weights)
+    assert main(["quantize", str(model), str(tmp_path / "out.gguf"), "Q8_0"]) == 0
+    assert capsys.readouterr().err == (
+        "plait quantize: warning: quantize_file: blk.0.attn_q.weight: all values become zero as Q8_0; choose another "
+        "type for it\n"
+    )
