@@ -250,6 +250,13 @@ def _message(message: ChatMessage) -> dict[str, Any]:
                     f"plait: a {message.role} message has content of the type {part.type!r}; expected only text"
                 )
     made: dict[str, Any] = {"role": message.role, "content": message.text}
+    if isinstance(message, ChatMessageAssistant) and not isinstance(message.content, str):
+        reasoning = (
+            part.reasoning
+            for part in message.content
+            if isinstance(part, ContentReasoning) and not part.redacted
+        )
+        made["reasoning_content"] = "\n".join(reasoning) or None
     if isinstance(message, ChatMessageAssistant) and message.tool_calls:
         made["tool_calls"] = [
             {

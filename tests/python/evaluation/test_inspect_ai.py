@@ -102,6 +102,26 @@ def test_contents_other_than_text_are_refused(api):
     assert ask(api, ChatMessageUser(content=[text]), answer, STORY, max_tokens=3).completion
 
 
+def test_the_reasoning_of_earlier_replies_reaches_the_template(api, monkeypatch):
+    from inspect_ai.model import ChatMessageAssistant, ContentReasoning, ContentText
+
+    monkeypatch.setattr(
+        api, "_template",
+        "{% for m in messages %}<{{ m.reasoning_content }}>{{ m.content }}\n{% endfor %}",
+    )  # fmt: skip
+    parts = [ContentReasoning(reasoning="Tom?"), ContentReasoning(reasoning="x", redacted=True)]
+    answer = ChatMessageAssistant(content=[*parts, ContentText(text="Rome")])
+    prompts = []
+    for earlier in (answer, ChatMessageAssistant(content=[ContentText(text="Rome")])):
+        output = ask(api, STORY, earlier, max_tokens=1)
+        prompts.append(output.usage.input_tokens + output.usage.input_tokens_cache_read)
+    tokenizer = plait.Model.demo().tokenizer
+    assert prompts == [
+        len(tokenizer.encode(f"<>{STORY}\n<{reasoning}>Rome\n", add_special=False))
+        for reasoning in ("Tom?", "")
+    ]
+
+
 def test_a_schema_constrains_the_reply(api):
     pytest.importorskip("llguidance")
     from inspect_ai.model import ResponseSchema
