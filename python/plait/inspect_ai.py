@@ -8,6 +8,7 @@ All samples, epochs and choices of an evaluation run in one Engine, so that prom
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -204,14 +205,15 @@ def plait() -> type[ModelAPI]:
 
 
 def _sampler(config: GenerateConfig) -> Sampler | None:
+    """Return the sampler. As in the server, top_p may be 0, top_k may be negative, and seeds count modulo 2**64."""
     changes_logits = config.logit_bias or config.presence_penalty or config.frequency_penalty
     if not config.temperature and not changes_logits:
         return None
     return Sampler(
-        temperature=config.temperature or 0, top_k=config.top_k or 0, min_p=0,
-        top_p=1.0 if config.top_p is None else config.top_p,
+        temperature=config.temperature or 0, top_k=max(config.top_k or 0, 0), min_p=0,
+        top_p=1.0 if config.top_p is None else config.top_p or sys.float_info.min,
         presence_penalty=config.presence_penalty or 0, frequency_penalty=config.frequency_penalty or 0,
-        logit_bias=config.logit_bias, seed=config.seed,
+        logit_bias=config.logit_bias, seed=None if config.seed is None else config.seed % (1 << 64),
     )  # fmt: skip
 
 

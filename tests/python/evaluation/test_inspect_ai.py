@@ -67,6 +67,14 @@ def test_choices_and_epochs_of_a_seed_differ_and_can_be_repeated(api):
     other.close()
 
 
+def test_parameters_have_the_limits_of_the_server(api):
+    options = {"temperature": 4.0, "max_tokens": 12}
+    greedy = ask(api, STORY, max_tokens=12).completion
+    assert ask(api, STORY, top_p=0.0, **options).completion == greedy
+    sampled = ask(api, STORY, top_k=-1, seed=-1, **options).completion
+    assert ask(api, STORY, seed=(1 << 64) - 1, **options).completion == sampled != greedy
+
+
 def test_biases_and_penalties_apply_without_a_temperature(api):
     model, story = plait.Model.demo(), "The kite is red. The kite"
     (greedy,) = plait.complete(model, story + "\n", 16, add_special=False)
