@@ -174,9 +174,7 @@ class PlaitAPI(ModelAPI):  # type: ignore[misc, unused-ignore]
     def _output(self, done: list[Completion], logprobs: bool) -> ModelOutput:
         tokenizer = self._engine.model.tokenizer
         usages = [one.usage for one in done if one.usage is not None]
-        n_prompt, n_cached = (
-            sum(getattr(usage, name) for usage in usages) for name in ("n_prompt", "n_cached")
-        )
+        n_prompt, n_cached = usages[0].n_prompt, usages[0].n_cached  # shared by all choices
         n_generated = sum(usage.n_generated for usage in usages)
         return ModelOutput(
             model=self.model_name,

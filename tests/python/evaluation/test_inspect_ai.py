@@ -67,6 +67,13 @@ def test_choices_and_epochs_of_a_seed_differ_and_can_be_repeated(api):
     other.close()
 
 
+def test_the_prompt_of_several_choices_counts_once(api):
+    usages = [ask(api, STORY, max_tokens=4, num_choices=n).usage for n in (1, 3)]
+    one, three = (each.input_tokens + each.input_tokens_cache_read for each in usages)
+    assert one == three == usages[1].total_tokens - usages[1].output_tokens
+    assert usages[1].output_tokens == 3 * usages[0].output_tokens
+
+
 def test_parameters_have_the_limits_of_the_server(api):
     options = {"temperature": 4.0, "max_tokens": 12}
     greedy = ask(api, STORY, max_tokens=12).completion
