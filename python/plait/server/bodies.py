@@ -213,14 +213,14 @@ def text_job(body: Mapping[str, Any], model: Model, *, n_ctx: int | None = None)
         )
     echo = value(body, "echo", bool, False)
     job = _job(body, prompts, None, echo=echo)
-    if body.get("logprobs") is not None:
-        job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
-    if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
-        raise BadRequest("stream excludes echo with logprobs, and max_tokens 0", "stream")
     job.prompts = _encoded(prompts, model, n_ctx)
     if echo:
         decode = model.tokenizer.decode
         job.echoed = [one if isinstance(one, str) else decode(one) for one in prompts]
+    if body.get("logprobs") is not None:
+        job.logprobs = job.parameters["top_logprobs"] = number(body, "logprobs", 0, 0, 20)
+    if job.stream and (job.scores_prompts or job.parameters["max_tokens"] == 0):
+        raise BadRequest("stream excludes echo with logprobs, and max_tokens 0", "stream")
     _compile(job, model)
     return job
 

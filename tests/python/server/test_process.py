@@ -33,7 +33,7 @@ FAILING = """
 import sys
 import plait.server.app
 
-def text_job(body, model):
+def text_job(body, model, **options):
     raise AssertionError("a defect")
 
 plait.server.app.text_job = text_job
