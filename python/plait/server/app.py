@@ -50,6 +50,7 @@ _GAUGES: Final = {
     "n_used_cells": "Used cells of the cache",
 }
 _OPEN: Final = ("/health", "/metrics")  # paths that need no key
+_SHUTTING_DOWN: Final = "the server is shutting down"
 _log = logging.getLogger("plait")
 
 
@@ -181,26 +182,32 @@ class _Server:
 
     async def _chat(self, request: Request) -> Response:
         body = await _body(request)
-        images = self._engine is not None and self._engine.vision is not None
+        engine = self._open_engine()
+        images = engine.vision is not None
         # In a thread, because grammars are compiled. It continues if the client disconnects, but nothing is generated.
         making = asyncio.to_thread(chat_job, body, self._model, self._template, images=images)
         job = await _or_gone(request, making)
-        return await self._generate(request, True, job)
+        return await self._generate(request, engine, True, job)
 
     async def _complete(self, request: Request) -> Response:
         body = await _body(request)
-        n_ctx = None if self._engine is None else self._engine.ctx.n_ctx
-        making = asyncio.to_thread(text_job, body, self._model, n_ctx=n_ctx)
-        return await self._generate(request, False, await _or_gone(request, making))
+        engine = self._open_engine()
+        making = asyncio.to_thread(text_job, body, self._model, n_ctx=engine.ctx.n_ctx)
+        return await self._generate(request, engine, False, await _or_gone(request, making))
 
-    async def _generate(self, request: Request, chat: bool, job: Job) -> Response:
+    def _open_engine(self) -> Engine:
         if self._engine is None:
             raise BadRequest("the model does not generate text; use /v1/embeddings")
+        if self._engine.closed:
+            raise BadRequest(_SHUTTING_DOWN, status=503)
+        return self._engine
+
+    async def _generate(self, request: Request, engine: Engine, chat: bool, job: Job) -> Response:
         replies = Replies(chat, job, self._name, self._model.tokenizer)
         if job.parameters["max_tokens"] == 0:
             completions = _echoes(job)
             return JSONResponse(replies.whole(completions, await self._scores(job, completions)))
-        events = self._events(self._engine, job)
+        events = self._events(engine, job)
         try:
             first = await _or_gone(request, anext(events))
             if job.stream:
@@ -435,7 +442,7 @@ class _Server:
     async def _health(self, request: Request) -> Response:
         del request
         if self._engine is not None and self._engine.closed:
-            return _failure(503, "the server is shutting down", "server_error")
+            return _failure(503, _SHUTTING_DOWN, "server_error")
         return JSONResponse({"status": "ok"})
 
     async def _metrics(self, request: Request) -> Response:
@@ -486,7 +493,7 @@ async def _answered(
     try:
         return await handler(request)
     except BadRequest as problem:
-        kind = "invalid_request_error"
+        kind = "invalid_request_error" if problem.status < 500 else "server_error"
         return _failure(problem.status, str(problem), kind, problem.param, problem.code)
     except PromptTooLong as problem:
         code = "context_length_exceeded"

@@ -426,6 +426,23 @@ def test_keys_paths_and_sizes(client, port):
     assert "plait_tokens_total" in text
 
 
+def test_a_closed_engine_is_an_error_of_the_server(model):
+    from plait.server import create_app
+
+    engine = plait.Engine(model, n_ctx=64)
+    with serving(create_app(model, engine, name="tiny")) as port:
+        engine.close()
+        for path, body in (
+            ("/v1/completions", {"prompt": "the hat"}),
+            ("/v1/completions", {"prompt": "the hat", "max_tokens": 0, "echo": True}),
+            ("/v1/chat/completions", {"messages": HELLO, "stream": True}),
+        ):
+            status, text = _status(port, path, body)
+            assert status == 503
+            assert json.loads(text)["error"]["type"] == "server_error"
+        assert _status(port, "/v1/embeddings", {"input": "the hat"})[0] == 200
+
+
 def test_keys_of_any_characters_and_the_case_of_the_scheme(model):
     """Some clients send UTF-8, others Latin-1."""
     from plait.server import create_app
