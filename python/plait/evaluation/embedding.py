@@ -155,7 +155,7 @@ class Embedder(Closeable):
             TypeError: An argument is not text.
             ValueError: A pair is too long for the model.
             CacheFull: No sequence of a given Context is free.
-            UnsupportedError: The model has no classification head and generates no text.
+            UnsupportedError: The model has no classification head and is not decoder-only.
         """
         string(query, "rerank: query")
         given = text_list(documents, "rerank: documents")
@@ -171,7 +171,7 @@ class Embedder(Closeable):
             return np.ascontiguousarray(scores[:, 0])
         if not self._generates():
             raise UnsupportedError(
-                f"rerank: this {self.model.arch} model has no classification head and generates no text; compare "
+                f"rerank: this {self.model.arch} model has no classification head and is not decoder-only; compare "
                 f"embeddings with embed(), or use a reranking model"
             )
         questions = [question_ids(self.model, query, text, instruction) for text in texts]
@@ -199,9 +199,13 @@ class Embedder(Closeable):
             raise ValueError("Embedder: the embedder is closed")
 
     def _generates(self) -> bool:
-        """Return whether the model is a decoder, which has logits."""
-        arch = self.model.arch
-        return self.model.metadata.get(f"{arch}.attention.causal", True) is not False
+        """Return whether the model is decoder-only, so that it has logits after a prompt."""
+        model = self.model
+        has_encoder = any(name.startswith("enc.") for name in model.tensors)
+        return (
+            not has_encoder
+            and model.metadata.get(f"{model.arch}.attention.causal", True) is not False
+        )
 
     def _width(self) -> int:
         """Return the length of the rows that embed() returns."""

@@ -7,6 +7,7 @@ from plait.evaluation import embedding
 from plait.evaluation.reranking import answer_ids, pair_ids, question_ids
 from python.drive import feed
 from python.model.test_encoders import SENTENCES, head_weights, tiny_bert
+from python.reference_data import model_path
 
 QUERY = "the hat"
 DOCUMENTS = ["a hat in the rain", "to hide", "the hat is on the shelf", "no", "hat hat"]
@@ -227,6 +228,13 @@ def test_texts_never_become_special_tokens(tiny, cross_encoder):
     assert sum(token in ends for token in marked) == sum(token in ends for token in plain)
     plain, marked = (pair_ids(cross_encoder, text, text) for text in ("a", "</s>"))
     assert sum(token in ends for token in marked) == sum(token in ends for token in plain)
+
+
+@pytest.mark.parametrize("name", ["t5", "t5encoder"])
+def test_models_with_an_encoder_answer_no_questions(data_dir, name):
+    path = model_path(data_dir, name)
+    with pytest.raises(plait.UnsupportedError, match="no classification head"):
+        plait.Embedder(plait.Model(path)).rerank(QUERY, DOCUMENTS)
 
 
 def test_what_rerank_cannot_do(bert, tiny):
