@@ -103,7 +103,7 @@ def kl_divergence(
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
         progress: Called after each window with (done, total), in tokens. True shows a tqdm progress
-            bar.
+            bar; None shows it for 16 or more tokens when stderr is a terminal or a notebook.
 
     Returns:
         The divergence at each token after the first, with its statistics.

@@ -188,7 +188,8 @@ def score_pairs(
         pairs: Pairs (context, continuation) of token ids.
         top_logprobs: Number of most likely tokens to report at each place.
         prefixes: As in score().
-        progress: Called with (done, total), in pairs. True shows a tqdm progress bar.
+        progress: Called with (done, total), in pairs. True shows a tqdm progress bar; None shows it for 16 or more
+            pairs when stderr is a terminal or a notebook.
 
     Returns:
         One Score per pair, in the given order, equal to that of score().
@@ -267,7 +268,8 @@ def token_logprobs(
         top_logprobs: Number of most likely tokens to report at each place.
         add_special: As in Tokenizer.encode().
         parse_special: As in Tokenizer.encode().
-        progress: Called after each window with (done, total), in tokens. True shows a tqdm progress bar.
+        progress: Called after each window with (done, total), in tokens. True shows a tqdm progress bar; None shows it
+            for 16 or more tokens when stderr is a terminal or a notebook.
         top: Deprecated name of `top_logprobs`.
 
     Returns:
@@ -277,6 +279,7 @@ def token_logprobs(
         TypeError: The text is neither str nor token ids.
         ValueError: The text has fewer than two tokens, the window is below 2 or exceeds n_ctx, or
             the stride is not between 1 and window - 1.
+        CacheFull: The context has no room for a window.
         KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the Score of the tokens in the windows
             computed so far, or None.
     """
@@ -391,6 +394,8 @@ def perplexity(
 ) -> float:
     """Compute the perplexity of a text: exp(-mean log-probability) of the tokens after the first.
 
+    Progress is shown as in token_logprobs() with progress=None.
+
     Args:
         model: As in token_logprobs().
         text: As in token_logprobs().
@@ -404,6 +409,7 @@ def perplexity(
 
     Raises:
         ValueError: As in token_logprobs(), like its other exceptions.
+        CacheFull: As in token_logprobs().
         KeyboardInterrupt: Ctrl-C. Its attribute `partial` is the perplexity of the tokens in the
             windows computed so far, or None.
     """
