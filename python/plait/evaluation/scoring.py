@@ -195,24 +195,13 @@ def score_pairs(
         One Score per pair, in the given order, equal to that of score().
 
     Raises:
+        TypeError: A token id is not an integer.
         ValueError: A side of a pair has no tokens, or a pair does not fit into n_ctx.
         IndexError: A token id is outside the vocabulary.
         CacheFull: The context has no room for a pair.
     """
-    n_vocab = ctx.model.n_vocab
-    n_top = _checked_top(top_logprobs, n_vocab)
-    texts = [_Pair(np.array([*a, *b], np.int32), len(a)) for a, b in pairs]
-    for i, text in enumerate(texts):
-        outside = text.tokens[(text.tokens < 0) | (text.tokens >= n_vocab)]
-        if len(outside) > 0:
-            raise IndexError(
-                f"score_pairs: pair {i}: token id {outside[0]} is outside the vocabulary of {n_vocab} tokens"
-            )
-        if not 0 < text.n_context < len(text.tokens) <= ctx.n_ctx + 1:
-            raise ValueError(
-                f"score_pairs: pair {i} has {text.n_context} and {len(text.tokens) - text.n_context} tokens; each side "
-                f"must have at least 1, and both together at most n_ctx + 1 = {ctx.n_ctx + 1}"
-            )
+    n_top = _checked_top(top_logprobs, ctx.model.n_vocab)
+    texts = [_pair_of_ids(ctx, *pair, f"score_pairs: pair {i}") for i, pair in enumerate(pairs)]
     groups: dict[tuple[int, ...], list[int]] = {}
     for i, text in enumerate(texts):
         groups.setdefault(tuple(text.tokens[: text.n_context].tolist()), []).append(i)
@@ -434,6 +423,23 @@ class _Pair:
 
     tokens: Ids
     n_context: int
+
+
+def _pair_of_ids(ctx: Context, context: Items[int], continuation: Items[int], name: str) -> _Pair:
+    """Check the token ids of a pair for score_pairs(). `name` begins the messages of errors."""
+    tokens = [integer(token, f"{name}: a token id") for token in (*context, *continuation)]
+    n_vocab = ctx.model.n_vocab
+    for token in tokens:
+        if not 0 <= token < n_vocab:
+            raise IndexError(
+                f"{name}: token id {token} is outside the vocabulary of {n_vocab} tokens"
+            )
+    if not 0 < len(context) < len(tokens) <= ctx.n_ctx + 1:
+        raise ValueError(
+            f"{name} has {len(context)} and {len(continuation)} tokens; each side must have at least 1, and both "
+            f"together at most n_ctx + 1 = {ctx.n_ctx + 1}"
+        )
+    return _Pair(np.array(tokens, np.int32), len(context))
 
 
 class _Table:

@@ -205,16 +205,24 @@ class TestPerplexity:
             plait.perplexity(ctx, tokens(20), window=9)
 
 
-@pytest.mark.parametrize("pair", [([5], [6, -1]), ([5], [6, 288]), ([-1], [6])])
+@pytest.mark.parametrize("pair", [([5], [6, -1]), ([5], [6, 288]), ([-1], [6]), ([2**31], [6])])
 def test_pairs_have_tokens_of_the_vocabulary(tiny, pair):
     assert tiny.n_vocab == 288
     with plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx:
         (found,) = score_pairs(ctx, [([5], [6, 287])])
         assert len(found) == 2
         with pytest.raises(
-            IndexError, match=r"pair 1: token id (-1|288) is outside the vocabulary"
+            IndexError, match=r"pair 1: token id (-1|288|2147483648) is outside the vocabulary"
         ):
             score_pairs(ctx, [([5], [6]), pair])
+
+
+@pytest.mark.parametrize("side", ["12", [1.7], [None]])
+def test_pairs_are_token_ids(tiny, side):
+    with plait.Context(tiny, n_ctx=8, n_seq_max=2) as ctx:
+        for pair in ((side, [5]), ([5], side)):
+            with pytest.raises(TypeError, match="pair 0: a token id: expected an integer"):
+                score_pairs(ctx, [pair])
 
 
 class TestEmbed:
