@@ -65,9 +65,10 @@ class Chat(Closeable):
       the next one is a user message and a quarter of n_ctx is free. `n_left_out` counts them; they
       stay in `messages`.
     - "shift": half of the cached tokens after the system message are removed and later ones move
-      up, also in the middle of an answer (see Sequence.shift()). `n_forgotten` counts the removed
-      tokens. Requires a memory that can remove and shift tokens, which recurrent and hybrid ones
-      cannot. Such a conversation has a sequence of its own and shares nothing.
+      up, also in the middle of an answer (see Sequence.shift()); fewer if those left would not fill
+      a sliding window. `n_forgotten` counts the removed tokens. Requires a memory that can remove
+      and shift tokens, which recurrent and hybrid ones cannot. Such a conversation has a sequence
+      of its own and shares nothing.
 
     With "error" and "truncate", an answer that reaches n_ctx ends with the finish reason "length".
 

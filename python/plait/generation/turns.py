@@ -297,13 +297,24 @@ class ShiftingTurns(Turns):
         if self._seq.pos < self.room:
             return
         discard = max(1, (self._seq.pos - self._keep) // 2)
-        self._seq.shift(self._keep, discard)
+        while not self._shifted(discard):
+            discard //= 2
         begin, end = self._gap if self._gap[1] else (self._keep, self._keep)
         self._gap = (begin, end + discard)
         self.n_forgotten += discard
         _log.warning(
             "chat: %d tokens after the first %d were removed from the cache", discard, self._keep
         )
+
+    def _shifted(self, discard: int) -> bool:
+        """Remove tokens and return True. Returns False if those after them would not fill a sliding window."""
+        try:
+            self._seq.shift(self._keep, discard)
+        except UnsupportedError:
+            if discard == 1:
+                raise
+            return False
+        return True
 
     def _answer(self, turn: Turn, row: Row) -> Generator[Event, None, None]:
         sampler, key = turn.sampler, turn.number

@@ -218,6 +218,17 @@ def test_a_memory_that_cannot_shift_is_refused(data_dir, name):
         plait.Chat(model, full="shift", template=TEMPLATE)
 
 
+def test_a_shift_leaves_enough_tokens_for_a_window(data_dir):
+    """With a window of 16, half of 32 tokens would be too many."""
+    model = plait.Model(model_path(data_dir, "gemma2"))
+    with (
+        plait.Context(model, n_ctx=32) as ctx,
+        plait.Chat(ctx, full="shift", template=TEMPLATE, max_tokens=90) as chat,
+    ):
+        chat.say("hi")
+        assert chat.n_forgotten >= 60
+
+
 @pytest.mark.parametrize("full", ["truncate", "shift"])
 def test_a_conversation_longer_than_the_cells_of_the_context(talker, full):
     with (
