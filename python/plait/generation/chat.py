@@ -394,7 +394,7 @@ class Chat(Closeable):
             return self._truncated(ids, min(limit, room // 4))
         if self.full == "error" and len(ids) >= room:
             raise CacheFull(
-                f"Chat: the conversation has {len(ids)} tokens, but n_ctx and kv_cells leave room for {room}",
+                f"Chat: the conversation has {len(ids)} tokens, but {self._turns.limit} is {room}",
                 len(ids), room,
             )  # fmt: skip
         return ids
@@ -428,8 +428,7 @@ class Chat(Closeable):
                     _log.warning("chat: the %d oldest messages are left out", self.n_left_out)
                 return ids
         raise CacheFull(
-            f"Chat: the last message has {len(ids)} tokens with the system message, but n_ctx and kv_cells "
-            f"leave room for {room}",
+            f"Chat: the last message has {len(ids)} tokens with the system message, but {self._turns.limit} is {room}",
             len(ids),
             room,
         )

@@ -60,19 +60,26 @@ class Turn:
 class Turns(Closeable):
     """Generates the answers of one conversation.
 
+    Args:
+        ctx: The context.
+
     Attributes:
         ctx: The context.
-        room: Max tokens of a sequence: n_ctx, or the number of cells if that is smaller.
+        room: Max tokens of a sequence.
+        limit: The argument of Context that `room` comes from.
         n_reused: Tokens of the last prompt that were cached.
         n_forgotten: Tokens removed from the cache so far.
         shifts: Whether tokens are removed when the context is full.
     """
 
     shifts = False
-    ctx: Context
-    room: int
     n_reused = 0
     n_forgotten = 0
+
+    def __init__(self, ctx: Context) -> None:
+        self.ctx = ctx
+        self.room = min(ctx.n_ctx, ctx.kv.n_cells) if ctx.kv.kind in POOLED else ctx.n_ctx
+        self.limit = "n_ctx" if self.room == ctx.n_ctx else "kv_cells"
 
     def start(self, turn: Turn) -> Generator[Event, None, None]:
         """Compute the prompt and return the events of the answer, without `parts`."""
@@ -107,10 +114,6 @@ def turns_of(model: Model | Context | SharedContext, shifts: bool) -> Turns:
         if owned is not None:
             owned.close()
         raise
-
-
-def _room_of(ctx: Context) -> int:
-    return min(ctx.n_ctx, ctx.kv.n_cells) if ctx.kv.kind in POOLED else ctx.n_ctx
 
 
 # -- in an engine --------------------------------------------------------------------------------------
@@ -159,8 +162,7 @@ class EngineTurns(Turns):
     """
 
     def __init__(self, model: Engine | Context, owned: Context | None) -> None:
-        self.ctx = model if isinstance(model, Context) else model.ctx
-        self.room = _room_of(self.ctx)
+        super().__init__(model if isinstance(model, Context) else model.ctx)
         self._engine = _Shared.acquire(model) if isinstance(model, Context) else model
         self._owned = owned
         release = _Shared.release if isinstance(model, Context) else _nothing
@@ -226,8 +228,7 @@ class ShiftingTurns(Turns):
                 f"Chat: full is 'shift', but the {ctx.kv.kind} memory of a {ctx.model.arch} model cannot remove tokens "
                 f"and shift later ones"
             )
-        self.ctx = ctx
-        self.room = _room_of(ctx)
+        super().__init__(ctx)
         self._owned = owned
         self._seq = ctx.sequence()
         self._tokenizer = ctx.model.tokenizer

@@ -238,6 +238,9 @@ def test_a_conversation_longer_than_the_cells_of_the_context(talker, full):
         for i in range(5):
             assert len(chat.say(f"the hat {i}")) == 10
         assert chat.n_forgotten > 0 if full == "shift" else chat.n_left_out > 0
+        if full == "truncate":
+            with pytest.raises(plait.CacheFull, match="but kv_cells is 90"):
+                chat.say("the hat " * 50)
 
 
 def test_a_template_without_a_system_role(tmp_path):

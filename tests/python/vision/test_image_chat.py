@@ -154,7 +154,7 @@ def test_an_image_that_does_not_fit_is_refused(model, vision):
     with (
         plait.Context(model, n_ctx=30) as ctx,
         plait.Chat(ctx, vision=vision) as chat,
-        pytest.raises(plait.CacheFull, match="n_ctx and kv_cells leave room for 30"),
+        pytest.raises(plait.CacheFull, match="n_ctx is 30"),
     ):
         chat.say(ask("the", towers.image(40, 56)))
 
