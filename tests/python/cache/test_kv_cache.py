@@ -1,5 +1,7 @@
 """Cache operations, compared with plain Python lists and checked through attention."""
 
+from collections import Counter
+
 import numpy as np
 import plait
 import pytest
@@ -354,11 +356,15 @@ def do(model, ctx, operation):
         def ours():
             ctx.decode(made)
 
+        added = Counter(seq for entry in entries for seq in entry.seqs)
+
         def plain():
             try:
                 model.decode(entries)
             except Full:
-                model.apply_shifts()  # they are applied before the search for room, and remain
+                # Shifts are applied before the search for cells, and remain, but not for a sequence that is too long.
+                if all(len(model.sequences[seq]) + n <= N_CTX for seq, n in added.items()):
+                    model.apply_shifts()
                 raise
             model.apply_shifts()
     else:

@@ -705,6 +705,8 @@ def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, ki
     def alarm(*_):
         raise AlarmError
 
+    if "position_embd.weight" in any_model.tensors:
+        pytest.skip("its sequences are too short to be interrupted")
     n_vocab = min(any_model.n_vocab, 288)
     # A token a microbatch: the call takes several times as long as the longest delay.
     with made(any_model, kv=kind, n_ctx=4096, n_seq_max=3, n_ubatch=1, n_batch=12000) as ctx:
@@ -725,8 +727,6 @@ def test_whatever_ends_a_call_in_the_middle_the_bytes_are_the_same(any_model, ki
                 signal.setitimer(signal.ITIMER_REAL, delay)
                 try:
                     ctx.decode(much)
-                except plait.BatchError as error:
-                    pytest.skip(f"too short to be interrupted: {error}")
                 except AlarmError:
                     unchanged = ctx.kv.to_bytes() == data
                     assert unchanged
