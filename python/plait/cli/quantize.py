@@ -7,18 +7,15 @@ measuring how much the model changes on the text of --text.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
-import logging
 import sys
 import warnings
-from collections.abc import Iterator
 from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from plait.cli.arguments import add_json, add_model, open_model, read_text
-from plait.cli.terminal import Progress, size, write, write_json
+from plait.cli.terminal import Progress, logging_to, size, write, write_json
 
 if TYPE_CHECKING:
     from plait.files.imatrix import ImportanceMatrix
@@ -78,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         types = None if args.budget is None else _chosen(model, args, imatrix)
-        with Progress("quantize") as progress, _logging_to(logged):
+        with Progress("quantize") as progress, logging_to(logged):
             made = quant.quantize_file(
                 model, args.output, kind,
                 output_type=args.output_type, imatrix=imatrix, tensor_types=types, requantize=args.requantize,
@@ -96,18 +93,6 @@ def run(args: argparse.Namespace) -> int:
     by_type = ", ".join(f"{dtype} {size(n)}" for dtype, n in made.types.items())
     write(f"{args.output}: {size(made.bytes_before)} -> {size(made.bytes_after)} ({by_type})")
     return 0
-
-
-@contextlib.contextmanager
-def _logging_to(handler: logging.Handler) -> Iterator[None]:
-    """Pass the warnings that the package logs to a handler."""
-    handler.setLevel(logging.WARNING)
-    logger = logging.getLogger("plait")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
 
 
 def _type_of(args: argparse.Namespace) -> str:

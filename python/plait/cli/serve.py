@@ -11,11 +11,11 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from plait.cli.arguments import add_context, add_model, context_options, open_model, read_text
+from plait.cli.terminal import logging_to
 
 # Seconds until an idle connection is closed. Longer than clients keep them (5 seconds in the openai package): otherwise
 # a client may send a request on a connection that is being closed.
@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     store = None if args.prefixes is None else PrefixStore(args.prefixes)
     options = context_options(args)
     with contextlib.ExitStack() as opened:
-        opened.enter_context(_logging())
+        opened.enter_context(logging_to(_handler()))
         listening = opened.enter_context(_listen(args.host, args.port))
         vision = None
         if args.mmproj is not None:
@@ -115,18 +115,11 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _logging() -> Iterator[None]:
-    """Write the warnings of the package, and the tracebacks of failed requests, to standard error."""
+def _handler() -> logging.Handler:
+    """Return a handler that writes warnings, and the tracebacks of failed requests, to standard error."""
     handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("plait serve: %(levelname)s: %(message)s"))
-    logger = logging.getLogger("plait")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+    return handler
 
 
 def _listen(host: str, port: int) -> socket.socket:

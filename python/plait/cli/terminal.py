@@ -5,7 +5,9 @@ On a terminal, rich formats them (plait[terminal]). Without rich, and in files a
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import math
 import re
 import shutil
@@ -108,6 +110,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> 
         ).rstrip()
         for line in lines
     )
+
+
+@contextlib.contextmanager
+def logging_to(handler: logging.Handler) -> Iterator[None]:
+    """Pass the warnings that the package logs inside a `with` block to a handler."""
+    handler.setLevel(logging.WARNING)
+    logger = logging.getLogger("plait")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def write_error(source: str, text: str, hint: str | None = None) -> None:

@@ -17,7 +17,7 @@ from plait.arguments import integer, renamed
 from plait.context import Context, SharedContext, model_of
 from plait.errors import CacheFull, UnsupportedError
 from plait.evaluation.replay import recorded
-from plait.evaluation.texts import Text, text_list, token_ids
+from plait.evaluation.texts import Text, checked_ids, text_list, token_ids
 from plait.generation.prefix_store import PrefixStore, store_of
 from plait.generation.stored_prefixes import MAX_SEGMENT, StoredPrefixes
 from plait.interrupts import keeping
@@ -427,13 +427,7 @@ class _Pair:
 
 def _pair_of_ids(ctx: Context, context: Items[int], continuation: Items[int], name: str) -> _Pair:
     """Check the token ids of a pair for score_pairs(). `name` begins the messages of errors."""
-    tokens = [integer(token, f"{name}: a token id") for token in (*context, *continuation)]
-    n_vocab = ctx.model.n_vocab
-    for token in tokens:
-        if not 0 <= token < n_vocab:
-            raise IndexError(
-                f"{name}: token id {token} is outside the vocabulary of {n_vocab} tokens"
-            )
+    tokens = checked_ids(ctx.model, (*context, *continuation), name)
     if not 0 < len(context) < len(tokens) <= ctx.n_ctx + 1:
         raise ValueError(
             f"{name} has {len(context)} and {len(continuation)} tokens; each side must have at least 1, and both "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
+from typing import SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -56,10 +57,25 @@ def token_ids(
         return [int(token) for token in encoded]
     if not hasattr(text, "__iter__"):
         raise TypeError(f"{what}: expected str or token ids, got {kind(text)}")
-    ids = [integer(token, f"{what}: a token id") for token in text]
-    for token in ids:
+    return checked_ids(model, text, what)
+
+
+def checked_ids(model: Model, ids: Iterable[SupportsIndex], what: str) -> list[int]:
+    """Return token ids as a list of int.
+
+    Args:
+        model: The model whose vocabulary applies.
+        ids: The token ids.
+        what: Their name in messages.
+
+    Raises:
+        TypeError: A token id is not an integer.
+        IndexError: A token id is outside the vocabulary.
+    """
+    found = [integer(token, f"{what}: a token id") for token in ids]
+    for token in found:
         if not 0 <= token < model.n_vocab:
             raise IndexError(
                 f"{what}: token id {token} is outside the vocabulary of {model.n_vocab} tokens"
             )
-    return ids
+    return found

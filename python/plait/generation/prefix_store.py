@@ -284,7 +284,7 @@ class Folder:
                 os.utime(entry.path, ns=(now + i, now + i))
 
     def add(self, tokens: list[int], parents: list[Entry], start: int, state: bytes) -> None:
-        """Add an entry, unless it does not fit beside its parents.
+        """Add an entry, unless the budget has no room for it beside its parents.
 
         Args:
             tokens: The tokens of the prefix.

@@ -41,7 +41,7 @@ Context = Any
 """A plait.Context, whose module imports this one."""
 
 _STEERING: Final = ("set_lora", "set_control_vector")
-_READS: Final = ("keys", "values")  # methods of the cache that apply pending shifts
+_READS: Final = ("kv.keys", "kv.values")  # they apply pending shifts
 
 
 class Recorder:
@@ -260,17 +260,14 @@ class Recorder:
         ctx.kv.__dict__["save"] = self._save
         ctx.kv.__dict__["copy_to"] = self._copy_to
         for name in _READS:
-            ctx.kv.__dict__[name] = functools.partial(self._read, name)
+            owner, method = self._place(name)
+            owner.__dict__[method] = functools.partial(self._read, method)
 
     def _uninstall(self) -> None:
         if self._ctx._recorder is not self:
             return
         del self._ctx._recorder
-        for name in (
-            *RECORDED,
-            "transaction",
-            *map("kv.{}".format, ("load", "save", "copy_to", *_READS)),
-        ):
+        for name in (*RECORDED, *_READS, "transaction", "kv.load", "kv.save", "kv.copy_to"):
             owner, method = self._place(name)
             owner.__dict__.pop(method, None)
 
@@ -456,13 +453,13 @@ class Recorder:
         kv.to_bytes(seq)
         type(kv).save(kv, path, seq)
 
-    def _read(self, name: str, *args: Any, **kwargs: Any) -> Any:
+    def _read(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Return keys or values; see KVCache.keys() and KVCache.values()."""
         kv = self._ctx.kv
         with self.lock:
             if self._has_pending_shifts():
                 kv.to_bytes()
-            return getattr(type(kv), name)(kv, *args, **kwargs)
+            return getattr(type(kv), method)(kv, *args, **kwargs)
 
     def _has_pending_shifts(self) -> bool:
         """Return whether keys wait for a rotation, which the next call that needs them applies."""

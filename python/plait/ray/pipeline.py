@@ -338,7 +338,7 @@ class Pipeline(Closeable):
         self._states, self._log = states, []
 
     def _keep(self, change: _Steering) -> None:
-        """Keep adapters or a control vector in place of those that they replace."""
+        """Keep a call that sets adapters or control vectors, and forget those whose effect it replaces."""
         (given,) = change.arguments
         self._steering = [
             each

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from plait.tokenizer import Tokenizer
     from plait.tokenizer.stream import TokenStream
 
-# Max bytes of a prompt between two of its tokens: those of unknown characters are in no token.
+# Max bytes of a prompt that are in no token, between two tokens: characters that the vocabulary lacks.
 _MAX_SKIPPED: Final = 64
 
 

@@ -129,10 +129,8 @@ def _from_pillow(image: Image, name: str, max_pixels: int) -> Pixels:
     from PIL import ImageOps
 
     check_size(image.size, name, max_pixels)
-    try:
-        image = ImageOps.exif_transpose(
-            image
-        )  # which reads the file of an image that was only opened
+    try:  # an image that was only opened is read now
+        image = ImageOps.exif_transpose(image)
     except (OSError, ValueError) as error:
         raise ValueError(f"{name} cannot be read: {error}") from error
     if image.mode.startswith("I"):

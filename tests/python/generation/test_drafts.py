@@ -367,7 +367,7 @@ def test_a_draft_model_with_another_kind_of_memory(data_dir, name, other):
 
 
 def test_generations_without_room_in_the_draft_cache_continue_without_drafts(tiny):
-    """Those that have room keep their cells, so no text is read again."""
+    """Generations that have room keep their cells, so the draft model decodes no text twice."""
     sampler = plait.Sampler(seed=1, banned=tiny.tokenizer.eog)
     prompt, n, limit = tokens(40), 6, 20
     with plait.Context(tiny, n_ctx=64, n_seq_max=n, kv_cells=180) as ctx:  # they share the prompt

@@ -143,75 +143,72 @@ def adapted(tmp_path_factory):
     return path, adapters
 
 
-def test_adapters_and_control_vectors_reach_every_stage(cluster, adapted):
-    """For all sequences and for one, before and after saved states, and in a stage that died."""
+@pytest.fixture
+def steered(cluster, adapted):
+    """A pipeline that often saves its states, a context of the same model, paths of adapters, these, and a vector."""
     from plait.ray import Pipeline
 
     path, files = adapted
     model = plait.Model(path)
-    first, second = map(model.load_lora, files)
     vector = np.random.default_rng(3).normal(size=(model.n_layer, model.n_embd)).astype(np.float32)
     with (
         Pipeline(path, state_every=4, **OPTIONS) as pipeline,
         plait.Context(model, **OPTIONS) as ctx,
     ):
-        plain = ctx.decode(prompts()).logits.copy()
-        assert same_bits(pipeline.decode(prompts()).logits, plain)
-        for kv in (pipeline.kv, ctx.kv):
-            kv.clear()
-        pipeline.set_lora({files[0]: 0.5, files[1]: -1.0})
-        ctx.set_lora({first: 0.5, second: -1.0})
-        steered = ctx.decode(prompts()).logits
-        assert same_bits(pipeline.decode(prompts()).logits, steered)
-        assert not same_bits(steered, plain)
-        for one in (pipeline, ctx):
-            one.set_control_vector(vector, 0)
-            one.set_control_vector(-vector, 0, seq=[1, 3])
-        pipeline.set_lora({files[1]: 2.0}, seq=0)
-        ctx.set_lora({second: 2.0}, seq=0)
-        for i in range(9):
-            if i in (0, 4, 7):
-                kill(pipeline, i % 2)
-            if i == 6:
-                for one in (pipeline, ctx):
-                    one.set_control_vector(None, seq=3)
-                    one.set_lora(None, seq=[0, 1])
-            assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits), i
-        assert same_caches(pipeline, ctx)
-        with pytest.raises(ValueError, match="finite"):
-            pipeline.set_lora({files[0]: float("nan")})
-        with pytest.raises(ValueError, match="control vector"):
-            pipeline.set_control_vector(vector[:, :-1])
-        with pytest.raises(FileNotFoundError):
-            pipeline.set_lora({"/nothing.gguf": 1.0})
-        assert same_bits(pipeline.decode(step(9)).logits, ctx.decode(step(9)).logits)
+        yield pipeline, ctx, files, [model.load_lora(file) for file in files], vector
 
 
-def test_only_steering_that_has_an_effect_is_kept(cluster, adapted):
-    """A stage that died gets the same bits, whose adapters are summed in the order of their first use."""
-    from plait.ray import Pipeline
-
-    path, files = adapted
-    model = plait.Model(path)
-    first, second = map(model.load_lora, files)
-    vector = np.random.default_rng(4).normal(size=(model.n_layer, model.n_embd)).astype(np.float32)
-    with (
-        Pipeline(path, state_every=4, **OPTIONS) as pipeline,
-        plait.Context(model, **OPTIONS) as ctx,
-    ):
-        for i in range(9):
-            pipeline.set_lora({files[i % 2]: 1.0})
+def test_adapters_and_control_vectors_reach_every_stage(steered):
+    """For all sequences and for one, before and after saved states, and in a stage that died."""
+    pipeline, ctx, files, (first, second), vector = steered
+    plain = ctx.decode(prompts()).logits.copy()
+    assert same_bits(pipeline.decode(prompts()).logits, plain)
+    for kv in (pipeline.kv, ctx.kv):
+        kv.clear()
+    pipeline.set_lora({files[0]: 0.5, files[1]: -1.0})
+    ctx.set_lora({first: 0.5, second: -1.0})
+    adapted = ctx.decode(prompts()).logits
+    assert same_bits(pipeline.decode(prompts()).logits, adapted)
+    assert not same_bits(adapted, plain)
+    for one in (pipeline, ctx):
+        one.set_control_vector(vector, 0)
+        one.set_control_vector(-vector, 0, seq=[1, 3])
+    pipeline.set_lora({files[1]: 2.0}, seq=0)
+    ctx.set_lora({second: 2.0}, seq=0)
+    for i in range(9):
+        if i in (0, 4, 7):
+            kill(pipeline, i % 2)
+        if i == 6:
             for one in (pipeline, ctx):
-                one.set_control_vector(i * vector, 0)
-                one.set_control_vector(vector, 0, seq=[1, 2])
-        pipeline.set_lora({files[1]: 0.7, files[0]: 0.3})
-        ctx.set_lora({second: 0.7, first: 0.3})
-        for i in range(4):
-            assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits)
-        assert [each.method for each in pipeline._steering].count("set_control_vector") == 2
-        assert len(pipeline._steering) == 3
-        kill(pipeline, 0)
-        assert same_bits(pipeline.decode(step(4)).logits, ctx.decode(step(4)).logits)
+                one.set_control_vector(None, seq=3)
+                one.set_lora(None, seq=[0, 1])
+        assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits), i
+    assert same_caches(pipeline, ctx)
+    with pytest.raises(ValueError, match="finite"):
+        pipeline.set_lora({files[0]: float("nan")})
+    with pytest.raises(ValueError, match="control vector"):
+        pipeline.set_control_vector(vector[:, :-1])
+    with pytest.raises(FileNotFoundError):
+        pipeline.set_lora({"/nothing.gguf": 1.0})
+    assert same_bits(pipeline.decode(step(9)).logits, ctx.decode(step(9)).logits)
+
+
+def test_only_steering_that_has_an_effect_is_kept(steered):
+    """A stage that died gets the same bits, whose adapters are summed in the order of their first use."""
+    pipeline, ctx, files, (first, second), vector = steered
+    for i in range(9):
+        pipeline.set_lora({files[i % 2]: 1.0})
+        for one in (pipeline, ctx):
+            one.set_control_vector(i * vector, 0)
+            one.set_control_vector(vector, 0, seq=[1, 2])
+    pipeline.set_lora({files[1]: 0.7, files[0]: 0.3})
+    ctx.set_lora({second: 0.7, first: 0.3})
+    for i in range(4):
+        assert same_bits(pipeline.decode(step(i)).logits, ctx.decode(step(i)).logits)
+    assert [each.method for each in pipeline._steering].count("set_control_vector") == 2
+    assert len(pipeline._steering) == 3
+    kill(pipeline, 0)
+    assert same_bits(pipeline.decode(step(4)).logits, ctx.decode(step(4)).logits)
 
 
 def test_tokens_of_several_sequences_stay_together(pipeline, ctx):
