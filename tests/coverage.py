@@ -7,7 +7,8 @@ BUILD was configured with PLAIT_COVERAGE=ON and its tests have run. All of SOURC
 cpp/memory the functions that save or restore states (STATE_FUNCTION). Not counted, but listed with their number:
 branches that the compiler adds for exceptions, and the failure of a PLAIT_CHECK, which only a mistake of ours could
 reach. Closing braces that only an exception passes do not count either. The branches of one line in several
-instantiations of a template are one.
+instantiations of a template are one. Exits with 1 if a share is below its goal (GOALS); the report then names what
+never ran.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SOURCES = [
     "cpp/memory/attention_state.cpp",
 ]
 WANTED = {path.resolve() for pattern in SOURCES for path in ROOT.glob(pattern)}
+GOALS = {"lines": 100, "branches": 95}  # percent of what counts
 IN_PART = set((ROOT / "cpp/memory").glob("*")) - WANTED
 STATE_FUNCTION = re.compile(
     r"::(check_)?(restore|state|end_of|facts|sections?|targets|\w+_states?)\w*\("
@@ -82,33 +84,49 @@ def measure(build: Path) -> tuple[dict, dict, Counter]:
     return lines, branches, reasons
 
 
-def share(counts: dict) -> tuple[int, int]:
-    values = [n for of_file in counts.values() for n in of_file.values()]
-    return sum(n > 0 for n in values), len(values)
-
-
-def main(build: str, report: str) -> None:
-    lines, branches, excluded = measure(Path(build).resolve())
-    for path in sorted(lines):
-        missed = [n for n, count in sorted(lines[path].items()) if count == 0]
-        halves = sorted({n for (n, _), count in branches[path].items() if count == 0} - set(missed))
-        if missed or halves:
-            print(f"{path.relative_to(ROOT)}: lines {missed}, branches of lines {halves}")
+def missed(lines: dict, branches: dict) -> list[str]:
+    """Describe what never ran, a sentence for each file."""
     said = []
+    for path in sorted(lines):
+        whole = [n for n, count in sorted(lines[path].items()) if count == 0]
+        half = sorted({n for (n, _), count in branches[path].items() if count == 0} - set(whole))
+        if whole or half:
+            said.append(f"{path.relative_to(ROOT)}: lines {whole}, branches of lines {half}")
+    return said
+
+
+def shares(lines: dict, branches: dict) -> tuple[str, bool]:
+    """Return the percentages that ran, in words, and whether they reach the goals."""
+    said, reached = [], True
     for what, counts in (("lines", lines), ("branches", branches)):
-        ran, of = share(counts)
-        said.append(f"{100 * ran / of:.1f} % of {of} {what}")
-    figure = ", ".join(said)
+        values = [n for of_file in counts.values() for n in of_file.values()]
+        ran = sum(n > 0 for n in values)
+        reached &= bool(values) and 100 * ran >= GOALS[what] * len(values)
+        said.append(f"{100 * ran / max(1, len(values)):.1f} % of {len(values)} {what}")
+    return ", ".join(said), reached
+
+
+def main(build: str, report: str) -> int:
+    """Write the report. Return 1 if a goal is not reached."""
+    lines, branches, excluded = measure(Path(build).resolve())
+    details = missed(lines, branches)
+    figure, reached = shares(lines, branches)
     figure += f"; not counted: {excluded['exceptions']} branches that the compiler adds for exceptions, and the failure"
     figure += f" of {excluded['PLAIT_CHECK']} PLAIT_CHECKs"
-    print(figure)
+    print(*details, figure, sep="\n")
     case = ET.Element("testcase", name="measure", classname="dev", file="tests/coverage.py")
     properties = ET.SubElement(case, "properties")
     for name, value in (("goal", "G26"), ("figure", figure)):
         ET.SubElement(properties, "property", name=name, value=value)
+    if not reached:
+        expected = ", ".join(f"{goal} % of {what}" for what, goal in GOALS.items())
+        message = f"{figure}, expected {expected}"
+        ET.SubElement(case, "failure", message=message).text = "\n".join(details)
+        print(message, file=sys.stderr)
     Path(report).parent.mkdir(parents=True, exist_ok=True)
     ET.ElementTree(case).write(report)
+    return 0 if reached else 1
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

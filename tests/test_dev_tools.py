@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import coverage
 import evidence.parts
+import evidence.tests
 import mutations
 import nightly
 import pytest
@@ -151,6 +153,38 @@ def test_the_nightly_run_has_every_command_that_checks():
     } <= commands
     for command in commands:
         assert f"cmd_{command}() {{" in dev
+
+
+@pytest.mark.parametrize(
+    ("last_line", "branch", "problem"),
+    [
+        (1, 1, ""),
+        (0, 1, "99.5 % of 200 lines, 100.0 % of 20 branches"),
+        (1, 0, "100.0 % of 200 lines, 90.0 % of 20 branches"),
+    ],
+)
+def test_coverage_below_its_goal_is_a_failure_that_names_what_never_ran(
+    tmp_path, monkeypatch, capsys, last_line, branch, problem
+):
+    path = coverage.ROOT / "cpp/gguf/reader.cpp"
+    lines = {path: dict.fromkeys(range(1, 200), 3) | {200: last_line}}
+    branches = {
+        path: {(n, i): 1 for n in range(9) for i in (0, 1)} | {(9, 0): branch, (9, 1): branch}
+    }
+    monkeypatch.setattr(coverage, "measure", lambda build: (lines, branches, coverage.Counter()))
+    report = tmp_path / "coverage.xml"
+    assert coverage.main("", str(report)) == (1 if problem else 0)
+    (case,) = evidence.tests.cases(report)
+    assert case.goals == ("G26",)
+    assert case.outcome == ("failed" if problem else "passed")
+    said = capsys.readouterr()
+    assert problem in case.figure
+    assert (f"cpp/gguf/reader.cpp: lines {[] if last_line else [200]}" in said.out) is bool(problem)
+    assert ("expected 100 % of lines, 95 % of branches" in said.err) is bool(problem)
+
+
+def test_coverage_of_nothing_is_a_failure():
+    assert coverage.shares({}, {}) == ("0.0 % of 0 lines, 0.0 % of 0 branches", False)
 
 
 def test_pythons_are_found_by_their_answers(tmp_path):

@@ -227,6 +227,33 @@ TEST_F(Reader, FilesHaveDifferentIdentities) {
     EXPECT_NE(File::open(other)->identity(), identity);
 }
 
+TEST_F(Reader, HasTheSameFilesWhateverTheirName) {
+    const auto file = open(sample());
+    EXPECT_TRUE(file->has_same_files(*file));
+    EXPECT_TRUE(file->has_same_files(*File::open(file->path())));
+    EXPECT_TRUE(file->has_same_files(*File::open(file->path(), {.mmap = true})));
+    const std::string renamed = folder_.file("renamed.gguf");
+    std::filesystem::rename(file->path(), renamed);
+    EXPECT_TRUE(file->has_same_files(*File::open(renamed)));
+    const std::string copy = folder_.write("copy.gguf", sample().bytes());
+    EXPECT_FALSE(file->has_same_files(*File::open(copy)));
+}
+
+TEST_F(Reader, DoesNotHaveTheSameFilesOnceOneWasReplacedOrWritten) {
+    const auto file = open(sample());
+    const auto replaced = open(sample());
+    EXPECT_FALSE(file->has_same_files(*replaced));
+    const auto before = std::filesystem::last_write_time(replaced->path());
+    std::filesystem::last_write_time(replaced->path(), before + std::chrono::seconds(2));
+    EXPECT_FALSE(replaced->has_same_files(*File::open(replaced->path())));
+    std::filesystem::last_write_time(replaced->path(), before);
+    EXPECT_TRUE(replaced->has_same_files(*File::open(replaced->path())));
+    // Longer, but with the same modification time.
+    std::filesystem::resize_file(replaced->path(), 2 * sample().bytes().size());
+    std::filesystem::last_write_time(replaced->path(), before);
+    EXPECT_FALSE(replaced->has_same_files(*File::open(replaced->path())));
+}
+
 TEST_F(Reader, AFileThatShrankIsRefused) {
     for (const bool mmap : {false, true}) {
         const auto file = open(sample(), {.mmap = mmap});
@@ -288,6 +315,16 @@ TEST_F(SplitReader, OpensEveryFileOfTheModel) {
         EXPECT_EQ(file->metadata().string("general.architecture"), "llama");
         EXPECT_EQ(file->total_bytes(), 6u * 64);
     }
+}
+
+TEST_F(SplitReader, HasTheSameFilesIfEverySiblingIsTheSame) {
+    const auto file = File::open(write_all());
+    EXPECT_TRUE(file->has_same_files(*File::open(file->path())));
+    const auto alone = open(sample());
+    EXPECT_FALSE(file->has_same_files(*alone));
+    EXPECT_FALSE(alone->has_same_files(*file));
+    write(2, shard(2, 3));
+    EXPECT_FALSE(file->has_same_files(*File::open(file->path())));
 }
 
 TEST_F(SplitReader, RequiresTheFirstFileAndItsSiblings) {
