@@ -162,12 +162,33 @@ def test_threads_read_a_capture_while_another_decodes(model):
 class Cyclic:
     """Garbage whose finalizer lets other threads run, in whatever call collects it."""
 
-    def __init__(self):
+    def __init__(self, finalized):
         self.me = self
+        self.finalized = finalized
 
     def __del__(self):
         for _ in range(200):
             pass
+        self.finalized.append(None)
+
+
+class Litter:
+    """Makes an object of garbage per call, unless a thousand are not finalized yet.
+
+    Without a limit the process ran out of memory: a collection lets the thread that calls this run between two
+    finalizers, and meanwhile no other collection begins.
+    """
+
+    def __init__(self):
+        self.n_made = 0
+        self.finalized = []
+
+    def __call__(self):
+        if self.n_made - len(self.finalized) < 1000:
+            self.n_made += 1
+            Cyclic(self.finalized)
+        else:
+            time.sleep(0)
 
 
 def test_finalizers_that_run_other_threads_keep_the_calls_of_a_capture(model):
@@ -179,7 +200,7 @@ def test_finalizers_that_run_other_threads_keep_the_calls_of_a_capture(model):
     gc.set_threshold(50, 2, 2)
     try:
         for _ in range(8):
-            calls = captured_by_threads(model, n, Cyclic)
+            calls = captured_by_threads(model, n, Litter())
             for call, alone in zip(calls, expected.calls, strict=True):
                 for name, rows in alone.items():
                     assert np.array_equal(call[name], rows)
