@@ -256,7 +256,9 @@ class ShiftingTurns(Turns):
 
     def _prefill(self, prompt: list[int]) -> Row:
         """Decode the tokens of the prompt that are not cached and return the logits after the last one."""
-        self._check_sequence()
+        if self._is_changed():
+            self._decoded, self._gap = [], (0, 0)
+            self._n_replaced = self.ctx.kv.n_replaced
         self._rewind(prompt)
         n = len(self._decoded)
         row: Row | None = None
@@ -268,13 +270,10 @@ class ShiftingTurns(Turns):
         assert row is not None
         return row
 
-    def _check_sequence(self) -> None:
-        """Forget the decoded tokens if another caller changed the sequence, with KVCache.clear() or a rollback."""
+    def _is_changed(self) -> bool:
+        """Return whether another caller changed the sequence, for example with KVCache.clear() or a rollback."""
         n_cached = len(self._decoded) - (self._gap[1] - self._gap[0])
-        n_replaced = self.ctx.kv.n_replaced
-        if self._seq.pos != n_cached or self._n_replaced != n_replaced:
-            self._decoded, self._gap = [], (0, 0)
-        self._n_replaced = n_replaced
+        return self._seq.pos != n_cached or self._n_replaced != self.ctx.kv.n_replaced
 
     def _rewind(self, prompt: list[int]) -> None:
         """Remove from the cache what differs from the prompt, and at least the last token of the prompt."""
@@ -344,6 +343,11 @@ class ShiftingTurns(Turns):
                 yield Event(turn.number, token, text, logprob, reason)
                 if reason is not None:
                     return
+                if self._is_changed():
+                    raise ValueError(
+                        f"Chat: sequence {self._seq.id} was changed during an answer, for example by KVCache.clear() "
+                        f"or the rollback of a transaction; close() the iterator of the answer before such calls"
+                    )
                 self._make_room()
                 row = self._feed([token])
         finally:

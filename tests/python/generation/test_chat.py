@@ -206,6 +206,26 @@ def test_a_chat_that_shifts_computes_again_what_others_changed(talker, change):
         assert answer == alone(talker, chat.messages[:-1], 6)
 
 
+@pytest.mark.parametrize("change", ["clear", "rollback", "rollback to the same length"])
+def test_a_change_by_others_during_an_answer_that_shifts_ends_it_with_an_error(talker, change):
+    with (
+        plait.Context(talker, n_ctx=400) as ctx,
+        plait.Chat(ctx, "kind", full="shift", sampler=words, max_tokens=6) as chat,
+    ):
+        answer = chat.stream("the hat")
+        next(answer)
+        if change == "clear":
+            ctx.kv.clear()
+        else:
+            with ctx.transaction() as undone:
+                if change == "rollback":
+                    next(answer)
+                undone.rollback()
+        with pytest.raises(ValueError, match="was changed during an answer"):
+            list(answer)
+        assert chat.say("so") == alone(talker, chat.messages[:-1], 6)
+
+
 def test_an_unknown_policy_is_refused(talker):
     with pytest.raises(ValueError, match="full is 'drop'"):
         plait.Chat(talker, full="drop")
