@@ -67,7 +67,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
     # Increases whenever adapters, control vectors or edits for all sequences may have changed: rows
     # of the cache that were computed in different epochs must not become one sequence.
     _epoch = 0
-    _n_edits = 0  # open edits
+    _open_edits: set[int]  # ids of the objects
     _adapters: Items[tuple[_core.Adapter, float]] = ()  # in the order in which they are applied
 
     if not TYPE_CHECKING:  # type checkers read the signatures of _core.Context
@@ -79,6 +79,7 @@ class Context(_core.Context, Closeable):  # noqa: D101
             self._options = options
             self._isa = _core.choose_isa(options.get("isa"))
             self._edits = weakref.WeakValueDictionary()
+            self._open_edits = set()
             self._steering = {"set_lora": (), "set_control_vector": ()}
 
         @functools.wraps(_core.Context.set_lora)

@@ -153,7 +153,7 @@ class StoredPrefixes(Closeable):
     def _folder(self) -> Folder | None:
         """Return the entries that a new sequence can use. None: none, for example because an edit is open."""
         ctx = self._ctx
-        if not self._usable or ctx._n_edits:
+        if not self._usable or ctx._open_edits:
             return None
         if self._folder_of is None or self._folder_of[0] != ctx._epoch:
             epoch = ctx._epoch

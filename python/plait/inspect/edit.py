@@ -60,35 +60,30 @@ class Edit(_core.Edit):
             # A copy: a recording reads it later than the core.
             self._what = _rows(what, context.value_shape(found), self.positions).copy()
         self._context: Any = context  # a plait.Context
-        self._is_open = False
         if hasattr(context, "_edits"):
             context._edits[id(self)] = self
 
     def __enter__(self) -> Edit:
         with self._context._change():
             super().__enter__()
-            self._context._n_edits += 1
-            self._is_open = True
+            self._context._open_edits.add(id(self))
         return self
 
     def __exit__(self, *error: object) -> None:
         with self._context._change():
             super().__exit__(*error)
-            self._note_end()
+            self._context._open_edits.discard(id(self))
 
     def __del__(self) -> None:
         """End an edit that is still open, for the epochs of the context as well."""
-        if not getattr(self, "_is_open", False):
+        context = getattr(self, "_context", None)
+        if context is None or id(self) not in context._open_edits:
             return
         try:
             self.__exit__(None, None, None)
         except Exception:  # within a call of the context, after which the core ends the edit
             with self._context._change():
-                self._note_end()
-
-    def _note_end(self) -> None:
-        self._context._n_edits -= self._is_open
-        self._is_open = False
+                self._context._open_edits.discard(id(self))
 
     def __repr__(self) -> str:
         return f"<plait.Edit of {self.name}>"

@@ -367,13 +367,13 @@ def test_a_dropped_edit_ends_as_one_that_is_left(tiny, cyclic):
         edit = ctx.edit("l_out.0", what)
         edit.__enter__()
         assert complete(engine) != plain
-        assert ctx._n_edits == 1
+        assert len(ctx._open_edits) == 1
         epoch = ctx._epoch
         if cyclic:
             edit.cycle = edit
         del edit
         gc.collect()
-        assert ctx._n_edits == 0
+        assert not ctx._open_edits
         assert ctx._epoch != epoch
         assert complete(engine) == plain
 
@@ -391,9 +391,9 @@ def test_an_edit_that_is_dropped_during_a_call(tiny):
         with ctx.edit("l_out.1", drop):
             epoch = ctx._epoch
             feed(ctx, tokens(3))
-            assert ctx._n_edits == 1
+            assert len(ctx._open_edits) == 1
             assert ctx._epoch != epoch
-        assert ctx._n_edits == 0
+        assert not ctx._open_edits
 
 
 def test_nothing_selected(tiny):
