@@ -312,8 +312,8 @@ class Chat(Closeable):
             ends the answer.
 
         Raises:
-            ValueError: The template rejects the messages, a number is out of range, or another
-                answer is being streamed.
+            ValueError: The template rejects the messages, a number is out of range, another answer
+                is being streamed, or another caller changed the sequence of the answer.
             UnsupportedError: The calls of the model's family cannot be constrained.
             CacheFull: The conversation does not fit; see `full`.
         """
