@@ -190,7 +190,7 @@ PARTS = {
     ),
     "quality": Part(
         "KL divergence, perplexity and answers by cache and weight type; PLAIT_LLAMA_CPP as for compare",
-        # llama.cpp aborts for some types and shapes; of two threads that do so at once, each waits for a backtrace.
+        # llama.cpp aborts for some types and shapes. Two threads that abort at once wait for each other's backtraces.
         'GGML_NO_BACKTRACE=1 python bench/quality.py --texts "${TEXTS:-48}" --python "${PLAIT_LLAMA_CPP:-python}" '
         '--json "$REPORTS/quality.json"',
         (

@@ -130,7 +130,7 @@ def test_compare(tiny_path: Path, tmp_path: Path) -> None:
 
 def test_compare_names_the_signal_of_a_crash(tiny_path: Path, tmp_path: Path) -> None:
     peer, result = tmp_path / "peer", tmp_path / "result.json"
-    # Without preloaded libraries, since those of ./dev asan handle the signal.
+    # The last shell starts without the libraries that ./dev asan preloads, since AddressSanitizer handles SIGSEGV.
     peer.write_text(
         '#!/bin/sh\n[ "$1" = -c ] && echo "1.2.3 AVX2 = 1" || exec env -u LD_PRELOAD sh -c "kill -SEGV \\$\\$"\n'
     )
