@@ -22,8 +22,7 @@ Notes on fairness:
 
 - The instruction sets that llama.cpp was compiled for are in parentheses. Where a processor has AMX and this list does
   not, llama.cpp could be faster than the table shows.
-- On the Xeon with AMX, llama.cpp was compiled by clang without OpenMP and uses its own threads. A second build with
-  OpenMP of LLVM differed from it by less than the spread of five paired rounds, in nine cases.
+- llama.cpp uses OpenMP where its build finds it, and its own threads elsewhere. The reports do not record which.
 - Tables for weaker instruction sets, selected with `PLAIT_ISA`, stand for older processors.
 - Random weights may produce attention scores with a larger spread than trained weights. Softmax weights below 2^-126
   then slow down llama.cpp on Intel processors, but not plait ([the reason](decisions/0019-denormals.md)). Part
